@@ -1,0 +1,285 @@
+"""Kinds of configuration values: what a key may hold, how it is read, and how it is written down.
+
+Owns: the reading of one TOML value into the value the stages use, with its limits. `key()` declares a key of the
+schema: validation, example and reference all come from that one declaration. Never: opens a file, or knows which
+keys there are (schema.py does).
+"""
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+REQUIRED = MISSING
+
+WELL_KNOWN_COMMUNITIES = {  # RFC 1997, RFC 3765, RFC 7999, RFC 8326
+    "no-export": (65535, 65281),
+    "no-advertise": (65535, 65282),
+    "no-export-subconfed": (65535, 65283),
+    "no-peer": (65535, 65284),
+    "blackhole": (65535, 666),
+    "graceful-shutdown": (65535, 0),
+}
+
+
+class Unfit(ValueError):
+    """A value does not fit its key; `at` says where inside the value, e.g. "[2]"."""
+
+    def __init__(self, message: str, at: str = ""):
+        super().__init__(message)
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a key may hold: `parse` turns the TOML value into ours or raises Unfit; `limits` is for people."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    limits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key as declared: its kind, TOML default, unit, sentence and a value for the example file."""
+
+    kind: Kind
+    sentence: str
+    default: Any
+    unit: str
+    example: Any
+    name: str = ""
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+
+def key(
+    kind: Kind, sentence: str, *, default: Any = REQUIRED, unit: str = "", example: Any = None, name: str = ""
+) -> Any:
+    """Declare a key as a field of a section; `default` is the value as TOML would have it; None means "not set"."""
+    declared = Key(kind, sentence, default, unit, example, name)
+    if default is REQUIRED:
+        return field(metadata={"key": declared})
+    if default is None:
+        return field(default=None, metadata={"key": declared})
+    return field(default_factory=lambda: kind.parse(default), metadata={"key": declared})
+
+
+def keys_of(section: type) -> dict[str, tuple[Field, Key]]:
+    """Return the keys of a section by their names in the file."""
+    declared = ((item, item.metadata["key"]) for item in fields(section) if "key" in item.metadata)
+    return {entry.name or item.name: (item, entry) for item, entry in declared}
+
+
+def _typed(value: Any, wanted: type, words: str) -> Any:
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise Unfit(f"must be {words}, not {_describe(value)}")
+    return value
+
+
+def _describe(value: Any) -> str:
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "a table"}
+    return names.get(type(value), type(value).__name__)
+
+
+def integer(minimum: int, maximum: int, also: tuple[int, ...] = ()) -> Kind:
+    """A whole number within limits, or one of `also`."""
+    limits = f"{minimum} to {maximum}" + "".join(f", or {value}" for value in also)
+
+    def parse(value: Any) -> int:
+        _typed(value, int, "a whole number")
+        if not minimum <= value <= maximum and value not in also:
+            raise Unfit(f"must be {limits}, not {value}")
+        return value
+
+    return Kind("integer", parse, limits)
+
+
+def number(minimum: float, maximum: float) -> Kind:
+    """A number, whole or not, within limits."""
+    limits = f"{minimum:g} to {maximum:g}"
+
+    def parse(value: Any) -> float:
+        _typed(value, (int, float), "a number")
+        if not minimum <= value <= maximum:
+            raise Unfit(f"must be {limits}, not {value}")
+        return float(value)
+
+    return Kind("number", parse, limits)
+
+
+def choice(*values: str) -> Kind:
+    """One of a few words."""
+    limits = " or ".join(f'"{value}"' for value in values)
+
+    def parse(value: Any) -> str:
+        _typed(value, str, limits)
+        if value not in values:
+            raise Unfit(f'must be {limits}, not "{value}"')
+        return value
+
+    return Kind("string", parse, limits)
+
+
+def list_of(kind: Kind, *, minimum: int = 0, is_set: bool = False) -> Kind:
+    """A list of one kind, as a tuple; `is_set`: no value twice."""
+    limits = kind.limits + (f"; at least {minimum}" if minimum else "")
+
+    def parse(value: Any) -> tuple:
+        _typed(value, list, "a list")
+        items: list = []
+        for index, item in enumerate(value):
+            try:
+                parsed = kind.parse(item)
+            except Unfit as error:
+                raise Unfit(str(error), f"[{index}]{error.at}") from None
+            if is_set and parsed in items:
+                raise Unfit(f"{item!r} stands there twice", f"[{index}]")
+            items.append(parsed)
+        if len(items) < minimum:
+            raise Unfit(f"needs at least {minimum} value" + ("s" if minimum > 1 else ""))
+        return tuple(items)
+
+    return Kind(f"list of {kind.name}", parse, limits)
+
+
+def _parse_boolean(value: Any) -> bool:
+    return _typed(value, bool, "true or false")
+
+
+def _parse_name(value: Any) -> str:
+    _typed(value, str, "a string")
+    if not value or len(value) > 64 or not all(letter.isalnum() or letter in "-_." for letter in value):
+        raise Unfit("must be 1 to 64 letters, digits, '-', '_' or '.'")
+    return value
+
+
+def _parse_line(value: Any) -> str:
+    _typed(value, str, "a string")
+    if len(value) > 128 or not value.isprintable():
+        raise Unfit("must be at most 128 printable characters")
+    return value
+
+
+def _parse_asn(value: Any) -> int:
+    _typed(value, int, "a whole number")
+    if not 1 <= value <= 4294967294 or value == 23456:
+        # RFC 7607: 0 is not for use; RFC 6793: AS_TRANS is a placeholder; RFC 7300: the last one is reserved.
+        raise Unfit(f"must be 1 to 4294967294 and not 23456 (AS_TRANS), not {value}")
+    return value
+
+
+def _parse_router_id(value: Any) -> str:
+    _typed(value, str, 'an IPv4 address like "192.0.2.1"')
+    try:
+        address = ipaddress.IPv4Address(value)
+    except ValueError:
+        raise Unfit(f'must be an IPv4 address, not "{value}"') from None
+    if int(address) == 0:
+        raise Unfit("must not be 0.0.0.0")  # RFC 6286 §2.1
+    return str(address)
+
+
+def _parse_address(value: Any) -> str:
+    _typed(value, str, "an IP address")
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        raise Unfit(f'must be an IPv4 or IPv6 address, not "{value}"') from None
+    if address.is_multicast or address.is_unspecified:
+        raise Unfit(f"must be the address of one host, not {address}")
+    if address.version == 6 and address.is_link_local and not address.scope_id:
+        raise Unfit(f"is link-local: say on which interface, as in {address}%eth0")
+    return str(address)
+
+
+def _parse_address_of(version: int) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        text = _parse_address(value)
+        if ipaddress.ip_address(text).version != version:
+            raise Unfit(f"must be an IPv{version} address, not {text}")
+        return text
+
+    return parse
+
+
+def _parse_prefix(value: Any) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    _typed(value, str, 'a prefix like "192.0.2.0/24"')
+    try:
+        if "/" not in value:
+            raise ValueError
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        raise Unfit(f'must be a prefix like "192.0.2.0/24", not "{value}"') from None
+    if ipaddress.ip_interface(value).ip != network.network_address:
+        raise Unfit(f'"{value}" has bits set beyond its length; did you mean "{network}"?')
+    return network
+
+
+def _parse_numbers(value: Any, limits: tuple[int, ...], words: str, wildcard: bool = False) -> tuple:
+    _typed(value, str, f"a string like {words}")
+    parts = value.split(":")
+    numbers = tuple(None if wildcard and part == "*" else int(part) if part.isdecimal() else -1 for part in parts)
+    if len(parts) != len(limits) or any(
+        item is not None and not 0 <= item <= limit for item, limit in zip(numbers, limits, strict=True)
+    ):
+        raise Unfit(f'must be like {words}, not "{value}"')
+    return numbers
+
+
+def _parse_community(value: Any) -> tuple[int, int]:
+    if value in WELL_KNOWN_COMMUNITIES:
+        return WELL_KNOWN_COMMUNITIES[value]
+    return _parse_numbers(value, (65535, 65535), '"65000:100"')
+
+
+def _parse_community_pattern(value: Any) -> tuple[int | None, int | None]:
+    if value in WELL_KNOWN_COMMUNITIES:
+        return WELL_KNOWN_COMMUNITIES[value]
+    return _parse_numbers(value, (65535, 65535), '"65000:100", "65000:*" or "*:*"', wildcard=True)
+
+
+def _parse_large_community(value: Any) -> tuple[int, int, int]:
+    return _parse_numbers(value, (4294967295,) * 3, '"65000:1:1"')
+
+
+def _parse_socket_address(value: Any) -> str:
+    _typed(value, str, 'a string like "127.0.0.1:8179"')
+    host, colon, port = value.rpartition(":")
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        is_port = port.isdecimal() and 0 < int(port) < 65536
+    except ValueError:
+        is_port = False
+    if not colon or not is_port or (":" in host and not host.startswith("[")):
+        raise Unfit(f'must be like "127.0.0.1:8179" or "[::1]:8179", not "{value}"')
+    return value
+
+
+def _parse_directory(value: Any) -> Path:
+    _typed(value, str, "a path")
+    path = Path(value)
+    if not path.is_absolute():
+        raise Unfit(f'must be an absolute path, not "{value}"')
+    if len(str(path)) > 80:  # a Unix socket's name, of which this is a part, has room for 107 octets
+        raise Unfit("must be at most 80 characters, as the names of Unix sockets are short")
+    return path
+
+
+BOOLEAN = Kind("boolean", _parse_boolean, "true or false")
+NAME = Kind("string", _parse_name, "1 to 64 letters, digits, '-', '_', '.'")
+LINE = Kind("string", _parse_line, "at most 128 characters")
+ASN = Kind("integer", _parse_asn, "1 to 4294967294, not 23456")
+ROUTER_ID = Kind("IPv4 address", _parse_router_id, "not 0.0.0.0")
+ADDRESS = Kind("IP address", _parse_address)
+ADDRESS_IPV4 = Kind("IPv4 address", _parse_address_of(4))
+ADDRESS_IPV6 = Kind("IPv6 address", _parse_address_of(6))
+PREFIX = Kind("prefix", _parse_prefix)
+COMMUNITY = Kind("community", _parse_community, '"65000:100" or a well-known name such as "no-export"')
+COMMUNITY_PATTERN = Kind("community pattern", _parse_community_pattern, '"65000:100", "65000:*", "*:*" or a name')
+LARGE_COMMUNITY = Kind("large community", _parse_large_community, '"65000:1:1"')
+SOCKET_ADDRESS = Kind("address and port", _parse_socket_address, '"127.0.0.1:8179" or "[::1]:8179"')
+DIRECTORY = Kind("path", _parse_directory, "absolute, at most 80 characters")

@@ -1,0 +1,280 @@
+"""The configuration's schema: every section and key, each declared once.
+
+A section is a frozen dataclass, a key is a field of it made by `key()`: kind, default, limits, unit and a sentence.
+Validation (load.py), the example and the reference (render.py) are derived from these declarations.
+
+What the stages find in the fields: addresses are text in canonical form, prefixes are `ipaddress` networks,
+communities are tuples of integers, (None stands for "*" in a pattern), families are labels such as "ipv4-unicast",
+lists are tuples. A key that is not set and has no default is None.
+
+Never: reads a file, or reports an error.
+"""
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+
+from common.config import keys
+from common.config.keys import key, list_of
+
+FAMILIES = ("ipv4-unicast", "ipv6-unicast")
+
+# What can be forwarded for nobody, wherever it is announced: this host, loopback, link-local, multicast, reserved.
+MARTIANS = [
+    *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"),
+    *("::/96", "::ffff:0:0/96", "100::/64", "fe80::/10", "fec0::/10", "ff00::/8"),
+]
+
+Prefix = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """What this router is, and where its processes meet."""
+
+    asn: int = key(keys.ASN, "Number of the autonomous system this router belongs to.", example=65000)
+    router_id: str = key(keys.ROUTER_ID, "BGP identifier, unique within the AS (RFC 6286).", example="10.77.0.1")
+    run_dir: Path = key(
+        keys.DIRECTORY, "Directory of the ipc sockets and the pid file, made with mode 0700.", default="/run/headrace"
+    )
+    listen: tuple[str, ...] = key(
+        list_of(keys.ADDRESS, is_set=True),
+        "Addresses on which connections of peers are accepted; none: all addresses.",
+        default=[],
+        example=["10.77.0.1"],
+    )
+    port: int = key(keys.integer(1, 65535), "TCP port on which connections are accepted.", default=179)
+    originate: tuple[Prefix, ...] = key(
+        list_of(keys.PREFIX, is_set=True),
+        "Prefixes announced as this router's own.",
+        default=[],
+        example=["192.0.2.0/24"],
+    )
+    next_hop_ipv4: str | None = key(
+        keys.ADDRESS_IPV4,
+        "Own address told as next hop of IPv4 routes where the session's own address is of another family.",
+        default=None,
+        example="10.77.0.1",
+    )
+    next_hop_ipv6: str | None = key(
+        keys.ADDRESS_IPV6,
+        "Own address told as next hop of IPv6 routes where the session's own address is of another family.",
+        default=None,
+        example="2001:db8:77::1",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fib:
+    """Whether and where chosen routes are put into the kernel."""
+
+    enabled: bool = key(
+        keys.BOOLEAN, "Put chosen routes into the kernel; false for a route server.", default=False, example=True
+    )
+    table: int = key(keys.integer(1, 4294967295), "Number of the kernel's routing table; 254 is main.", default=254)
+    metric: int = key(keys.integer(1, 4294967295), "Metric (priority) of the kernel routes.", default=20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The status page, its JSON and the metrics of all stages."""
+
+    enabled: bool = key(keys.BOOLEAN, "Run the status stage.", default=True)
+    listen: str = key(keys.SOCKET_ADDRESS, "Where the page is served over HTTP.", default="127.0.0.1:8179")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """The log, one line an event, on standard error."""
+
+    level: str = key(
+        keys.choice("debug", "info", "warning", "error"), "Least important level that is written.", default="info"
+    )
+    format: str = key(keys.choice("text", "json"), "How a line is written.", default="text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Checks on all routes received, whatever a neighbor's `import` says."""
+
+    martians: tuple[Prefix, ...] = key(
+        list_of(keys.PREFIX, is_set=True),
+        "Prefixes nobody may announce, nor anything more specific.",
+        default=MARTIANS,
+    )
+    maximum_length_ipv4: int = key(keys.integer(0, 32), "Longest IPv4 prefix accepted.", default=32, unit="bits")
+    maximum_length_ipv6: int = key(keys.integer(0, 128), "Longest IPv6 prefix accepted.", default=128, unit="bits")
+    enforce_first_as: bool = key(
+        keys.BOOLEAN,
+        "Refuse routes of an external neighbor whose AS path does not start with its AS (RFC 4271 §6.3); "
+        "a neighbor may set its own.",
+        default=True,
+    )
+    as_set: str = key(
+        keys.choice("treat-as-withdraw", "accept"),
+        "What is done with routes whose AS path has an AS_SET or AS_CONFED_SET (RFC 9774).",
+        default="treat-as-withdraw",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervisor:
+    """How `headrace run` looks after the stages."""
+
+    restart_delay_s: float = key(
+        keys.number(0.01, 60),
+        "Pause before a stage that died is started again; doubles each time.",
+        default=0.1,
+        unit="s",
+    )
+    restart_delay_maximum_s: float = key(
+        keys.number(0.1, 3600), "The pause grows no longer than this.", default=10.0, unit="s"
+    )
+    restart_reset_s: float = key(
+        keys.number(1, 86400), "A stage that ran so long starts with the first pause again.", default=30.0, unit="s"
+    )
+    stop_time_s: float = key(
+        keys.number(1, 600), "How long a stage may take to stop in order before it is killed.", default=10.0, unit="s"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPolicy:
+    """What is done with routes received from a neighbor; without the block an external neighbor's are refused."""
+
+    default: str = key(keys.choice("accept", "reject"), "What becomes of a route.", default="accept")
+    local_pref: int | None = key(
+        keys.integer(0, 4294967295),
+        "LOCAL_PREF set on each route; not set: 100 for external neighbors, as received for internal ones.",
+        default=None,
+        example=120,
+    )
+    add_communities: tuple[tuple[int, int], ...] = key(
+        list_of(keys.COMMUNITY), "Communities added to each route.", default=[], example=["65000:100"]
+    )
+    add_large_communities: tuple[tuple[int, int, int], ...] = key(
+        list_of(keys.LARGE_COMMUNITY), "Large communities added to each route.", default=[], example=["65000:1:1"]
+    )
+    remove_communities: tuple[tuple[int | None, int | None], ...] = key(
+        list_of(keys.COMMUNITY_PATTERN),
+        "Communities removed from each route, before any are added.",
+        default=[],
+        example=["65000:*"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportPolicy:
+    """What is told to a neighbor; without the block an external neighbor is told nothing."""
+
+    default: str = key(keys.choice("accept", "reject"), "What becomes of a route.", default="accept")
+    learned_routes: bool = key(keys.BOOLEAN, "Tell routes learned from other neighbors.", default=True)
+    originated_routes: bool = key(keys.BOOLEAN, "Tell the prefixes of `router.originate`.", default=True)
+    as_path_prepend: int = key(keys.integer(0, 16), "How many times more the own AS is put before the path.", default=0)
+    next_hop_self: bool = key(
+        keys.BOOLEAN,
+        "Tell internal neighbors this router as next hop; external ones are always told it.",
+        default=False,
+    )
+    add_communities: tuple[tuple[int, int], ...] = key(
+        list_of(keys.COMMUNITY), "Communities added to each route.", default=[]
+    )
+    remove_communities: tuple[tuple[int | None, int | None], ...] = key(
+        list_of(keys.COMMUNITY_PATTERN), "Communities removed from each route, before any are added.", default=[]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbor:
+    """A router with which this one has a session."""
+
+    name: str = key(keys.NAME, "What the neighbor is called in logs, metrics and commands.", example="transit-a")
+    description: str = key(keys.LINE, "A remark for people.", default="")
+    address: str = key(keys.ADDRESS, "The neighbor's address.", example="10.77.0.10")
+    port: int = key(keys.integer(1, 65535), "TCP port that is dialled.", default=179)
+    local_address: str | None = key(
+        keys.ADDRESS, "Own address of the session; not set: as the kernel chooses.", default=None, example="10.77.0.1"
+    )
+    asn: int = key(keys.ASN, "The neighbor's AS; the router's own makes it an internal neighbor.", example=64601)
+    passive: bool = key(keys.BOOLEAN, "Wait to be called; false: dial, with back-off.", default=False)
+    families: tuple[str, ...] = key(
+        list_of(keys.choice(*FAMILIES), minimum=1, is_set=True),
+        "Address families offered (RFC 4760).",
+        default=list(FAMILIES),
+    )
+    hold_time_s: int = key(
+        keys.integer(3, 65535, also=(0,)),
+        "Hold time proposed; the lower of both sides' counts; 0: no keepalives.",
+        default=90,
+        unit="s",
+    )
+    connect_retry_s: int = key(
+        keys.integer(1, 3600),
+        "Pause between attempts to connect; grows to eight times that while they fail.",
+        default=5,
+        unit="s",
+    )
+    expected_routes: int = key(
+        keys.integer(0, 100_000_000),
+        "How many routes to expect: sizes the tables beforehand.",
+        default=0,
+        unit="routes",
+    )
+    maximum_prefixes: int | None = key(
+        keys.integer(1, 100_000_000),
+        "The session ends with a Cease when the neighbor announces more; not set: no limit.",
+        default=None,
+        unit="prefixes",
+        example=2_000_000,
+    )
+    maximum_prefixes_warning_percent: int = key(
+        keys.integer(1, 100), "Share of `maximum_prefixes` from which on there is a warning.", default=80, unit="%"
+    )
+    maximum_prefixes_restart_s: int = key(
+        keys.integer(0, 86400),
+        "When a session that ended so may come up again; 0: when an operator restarts it.",
+        default=300,
+        unit="s",
+    )
+    enforce_first_as: bool | None = key(
+        keys.BOOLEAN, "As `policy.enforce_first_as`, for this neighbor.", default=None, example=True
+    )
+    next_hop_ipv4: str | None = key(
+        keys.ADDRESS_IPV4, "As `router.next_hop_ipv4`, for this neighbor.", default=None, example="10.77.0.1"
+    )
+    next_hop_ipv6: str | None = key(
+        keys.ADDRESS_IPV6, "As `router.next_hop_ipv6`, for this neighbor.", default=None, example="2001:db8:77::1"
+    )
+    speaker: str = key(keys.NAME, "Instance of the speaker stage that holds the session.", default="0")
+    import_: ImportPolicy | None = field(default=None, metadata={"section": "import"})
+    export: ExportPolicy | None = field(default=None, metadata={"section": "export"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration, as the stages are given it."""
+
+    router: Router
+    neighbors: dict[str, Neighbor] = field(default_factory=dict, metadata={"section": "neighbor"})
+    policy: Policy = field(default_factory=Policy)
+    fib: Fib = field(default_factory=Fib)
+    status: Status = field(default_factory=Status)
+    log: Log = field(default_factory=Log)
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    path: Path | None = None
+
+    def is_external(self, neighbor: Neighbor) -> bool:
+        """Tell whether a session with `neighbor` is external (its AS is not ours)."""
+        return neighbor.asn != self.router.asn
+
+
+SECTIONS: dict[str, type] = {
+    "router": Router,
+    "neighbor": Neighbor,
+    "policy": Policy,
+    "fib": Fib,
+    "status": Status,
+    "log": Log,
+    "supervisor": Supervisor,
+}
+BLOCKS: dict[str, type] = {"import": ImportPolicy, "export": ExportPolicy}
