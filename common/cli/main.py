@@ -1,0 +1,54 @@
+"""The entry of the command `headrace`: finds the module of the command asked for.
+
+Owns: the list of commands and the exit statuses: 0 done, 1 refused or not found, 2 wrong usage or configuration.
+Never: imports what another command needs; `headrace show` starts without numpy.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+COMMANDS = {
+    "run": ("common.cli.run:run", "Run all stages of FILE under one supervisor."),
+    "stage": ("common.cli.run:stage", "Run one stage alone."),
+    "check": ("common.cli.configuration:check", "Check a configuration file."),
+    "config": ("common.cli.configuration:config", "Print an example or the reference of the configuration."),
+    "show": ("common.cli.show:show", "Show neighbors, routes and stages of a running router."),
+    "tap": ("common.cli.tap:tap", "Follow every change of a table, live."),
+    "feed": ("stages.feed.command:feed", "Play BGP neighbors for load tests."),
+}
+
+
+class Commands(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
+
+
+def _version() -> str:
+    try:
+        return version("headrace")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), "--version", prog_name="headrace")
+def main() -> None:
+    """Headrace, a BGP router made of small processes."""
+
+
+if __name__ == "__main__":
+    main()
