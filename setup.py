@@ -1,5 +1,6 @@
 """Compiles the kernels: every file of common/kernels is one extension module (see common/kernels/__init__.py)."""
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -26,5 +27,6 @@ setup(
             "cdivision": True,
             "infer_types": False,
         },
-    )
+    ),
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )
