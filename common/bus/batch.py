@@ -1,0 +1,344 @@
+"""A batch: columns of changes with a position, and its form on the wire.
+
+Owns the encoding (a msgpack header and one frame of little-endian numbers for each column) and the checks a received
+batch must pass. Never touches a socket. After `decode` kernels may trust every index and length of a batch.
+
+A batch that was handed to the bus must not be written to again: large columns are sent from where they lie.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgpack
+import numpy as np
+
+from common.bus.schema import FAMILIES, FINGERPRINT, NEXT_HOP_LENGTHS, NONE, Check, Kind, Per, SchemaError, kind_numbered
+
+SNAPSHOT_BEGIN: Final = 1
+"""First batch of a snapshot: mark all from this owner as unconfirmed."""
+SNAPSHOT: Final = 2
+"""Set in every batch that is part of a snapshot."""
+SNAPSHOT_END: Final = 4
+"""Last batch of a snapshot: remove, after handling it, what was not confirmed."""
+GAP: Final = 8
+"""The reader's position was no longer held: this snapshot stands in for changes that were not sent one by one."""
+ALL_FLAGS: Final = SNAPSHOT_BEGIN | SNAPSHOT | SNAPSHOT_END | GAP
+
+HEADER_CHARGE: Final = 256
+"""Octets of credit a batch costs beside its columns."""
+MAX_HEADER_OCTETS: Final = 1 << 24
+
+
+class Position(NamedTuple):
+    """How far a reader has come.
+
+    cursor >= 0: inside a snapshot, the next row to send is `cursor`, and the journal goes on from `sequence` when the
+    snapshot ends. cursor = -1: following the journal, everything below `sequence` has been received.
+    """
+
+    epoch: str
+    sequence: int
+    cursor: int
+
+
+START: Final = Position("", 0, -1)
+"""The position of a reader that has nothing yet."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Changes of one kind on one channel.
+
+    `position` is the position after this batch, to be echoed by the reader. `first` is the sequence of its first
+    change, `head` the owner's next sequence when it was gathered, so `head - position.sequence` is the reader's lag.
+    Columns that are not given are empty.
+    """
+
+    kind: Kind
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+    channel: str = ""
+    position: Position = START
+    first: int = 0
+    head: int = 0
+    flags: int = 0
+
+    @property
+    def n_octets(self) -> int:
+        """What the batch costs in credit: its columns and a fixed charge; the same at both ends."""
+        return HEADER_CHARGE + sum([column.nbytes for column in self.columns.values()])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows (0 for a kind without columns)."""
+        columns = self.kind.columns
+        if not columns:
+            return 0
+        column = self.columns.get(columns[0].name)
+        return 0 if column is None else len(column)
+
+    @property
+    def begins_snapshot(self) -> bool:
+        return bool(self.flags & SNAPSHOT_BEGIN)
+
+    @property
+    def ends_snapshot(self) -> bool:
+        return bool(self.flags & SNAPSHOT_END)
+
+
+def no_sets() -> dict[str, np.ndarray]:
+    """Return the set columns of a batch that carries no attribute set."""
+    return {"set_offset": np.zeros(1, np.uint32), "set_octets": np.empty(0, np.uint8)}
+
+
+def empty_columns(kind: Kind) -> dict[str, np.ndarray]:
+    """Return the columns of a batch of this kind without a row."""
+    return {
+        column.name: np.zeros(1 if column.per is Per.SET else 0, np.dtype(column.dtype)) for column in kind.columns
+    }
+
+
+# ---- encode -----------------------------------------------------------------------------------------------------
+
+
+def encode(batch: Batch, subscription: int) -> list:
+    """Return the frames of a batch: header octets, then one contiguous array for each column of its kind.
+
+    Raises SchemaError where a column has another type than its declaration.
+    """
+    columns = batch.columns
+    frames: list = [b""]
+    counts = []
+    for name, dtype, missing in _plan(batch.kind)[0]:
+        array = columns.get(name)
+        if array is None:
+            array = missing
+        elif array.dtype != dtype or not array.flags.c_contiguous:
+            array = _convert(array, dtype, batch.kind, name)
+        frames.append(array)
+        counts.append(len(array))
+    position = batch.position
+    frames[0] = msgpack.packb(
+        {
+            "v": FINGERPRINT,
+            "kind": batch.kind.number,
+            "sub": subscription,
+            "channel": batch.channel,
+            "epoch": position.epoch,
+            "sequence": position.sequence,
+            "cursor": position.cursor,
+            "first": batch.first,
+            "head": batch.head,
+            "flags": batch.flags,
+            "meta": batch.meta,
+            "n": counts,
+        }
+    )
+    return frames
+
+
+def _convert(array: np.ndarray, dtype: np.dtype, kind: Kind, name: str) -> np.ndarray:
+    """Make a column contiguous and little-endian; never change its values."""
+    if array.dtype.newbyteorder("<") != dtype:
+        raise SchemaError(f"{kind.name}.{name}: is {array.dtype}, not {dtype}")
+    return np.ascontiguousarray(array, dtype)
+
+
+_PLANS: dict[int, tuple] = {}
+
+
+def _plan(kind: Kind) -> tuple:
+    """Return (name, dtype, empty array) of each column, and the checks, computed once for each kind."""
+    plan = _PLANS.get(kind.number)
+    if plan is None:
+        plan = _PLANS[kind.number] = (
+            [
+                (column.name, column.wire_dtype, np.zeros(1 if column.per is Per.SET else 0, column.wire_dtype))
+                for column in kind.columns
+            ],
+            [(column, column.wire_dtype, _CHECKS.get(column.check)) for column in kind.columns],
+        )
+    return plan
+
+
+# ---- decode -----------------------------------------------------------------------------------------------------
+
+
+def decode(frames: list) -> tuple[int, Batch]:
+    """Return (subscription, batch) of the frames of one batch.
+
+    The columns are writable, aligned, and lie in the frames where those allow it. Raises SchemaError, which names the
+    place, for anything that is not a well-formed batch: frame count or size, offsets that do not ascend or leave the
+    octets, indices of sets or sources out of range, prefix lengths beyond the family's.
+    """
+    if not frames:
+        raise SchemaError("no frames")
+    header = _decode_header(frames[0])
+    kind = kind_numbered(header["kind"])
+    plan = _plan(kind)[1]
+    counts = header["n"]
+    if len(counts) != len(plan) or len(frames) != len(plan) + 1:
+        raise SchemaError(f"{kind.name}: {len(frames) - 1} frames and {len(counts)} counts for {len(plan)} columns")
+    columns = {}
+    for (column, dtype, _), frame, count in zip(plan, frames[1:], counts, strict=True):
+        columns[column.name] = _column(kind, column, dtype, frame, count)
+    try:
+        _check_columns(kind, plan, columns, header["meta"])
+    except (TypeError, AttributeError, KeyError) as error:
+        raise SchemaError(f"{kind.name}: {error!r}") from error
+    return header["sub"], Batch(
+        kind,
+        columns,
+        header["meta"],
+        header["channel"],
+        Position(header["epoch"], header["sequence"], header["cursor"]),
+        header["first"],
+        header["head"],
+        header["flags"],
+    )
+
+
+_HEADER_TYPES: Final = (
+    ("v", str),
+    ("kind", int),
+    ("sub", int),
+    ("channel", str),
+    ("epoch", str),
+    ("sequence", int),
+    ("cursor", int),
+    ("first", int),
+    ("head", int),
+    ("flags", int),
+    ("meta", dict),
+    ("n", list),
+)
+
+
+def _decode_header(frame) -> dict:
+    try:
+        octets = memoryview(frame)
+        if octets.nbytes > MAX_HEADER_OCTETS:
+            raise SchemaError(f"header: {octets.nbytes} octets")
+        header = msgpack.unpackb(octets)
+    except SchemaError:
+        raise
+    except Exception as error:  # msgpack raises its own tree, ValueError, TypeError, RecursionError and more
+        raise SchemaError(f"header: not msgpack: {error!r}") from error
+    if type(header) is not dict:
+        raise SchemaError("header: not a map")
+    for name, kind in _HEADER_TYPES:
+        if type(header.get(name)) is not kind:
+            raise SchemaError(f"header: `{name}` is not {kind.__name__}")
+    if header["v"] != FINGERPRINT:
+        raise SchemaError(f"header: schema {header['v'][:40]!r}, ours is {FINGERPRINT!r}")
+    if header["flags"] & ~ALL_FLAGS or min(header["sequence"], header["first"], header["head"], header["sub"]) < 0:
+        raise SchemaError("header: negative number or unknown flag")
+    if header["cursor"] < -1:
+        raise SchemaError("header: `cursor` below -1")
+    return header
+
+
+def _column(kind: Kind, column, dtype: np.dtype, frame, count) -> np.ndarray:
+    try:
+        n_octets = memoryview(frame).nbytes
+    except TypeError as error:
+        raise SchemaError(f"{kind.name}.{column.name}: no octets") from error
+    if type(count) is not int or count < 0 or n_octets != count * dtype.itemsize:
+        raise SchemaError(f"{kind.name}.{column.name}: {n_octets} octets are not {count!r} items of {dtype.itemsize}")
+    if count == 0:
+        return np.empty(0, dtype)
+    array = np.frombuffer(frame, dtype)
+    # Kernels take writable, aligned arrays. Small frames lie inside the receive buffer and may be neither.
+    flags = array.flags
+    return array if flags.writeable and flags.aligned else array.copy()
+
+
+def _check_columns(kind: Kind, plan: list, columns: dict, meta: dict) -> None:
+    scope = _Scope(kind, columns, meta)
+    for column, _, check in plan:
+        array = columns[column.name]
+        per = column.per
+        if per is Per.ROW:
+            n_items = 0 if column.check is Check.LOW_HALF and scope.is_narrow else scope.n_rows
+            if len(array) != n_items:
+                raise SchemaError(f"{kind.name}.{column.name}: {len(array)} items for {n_items} rows")
+        elif per is Per.PATH and len(array) != scope.n_paths:
+            raise SchemaError(f"{kind.name}.{column.name}: {len(array)} items for {scope.n_paths} paths")
+        if check is not None and (len(array) or per is Per.SET):
+            problem = check(array, scope)
+            if problem:
+                raise SchemaError(f"{kind.name}.{column.name}: {problem}")
+
+
+class _Scope:
+    """What the checks of one batch need to know of its other parts."""
+
+    __slots__ = ("columns", "is_narrow", "longest", "n_paths", "n_rows", "n_sets", "n_sources")
+
+    def __init__(self, kind: Kind, columns: dict, meta: dict):
+        self.columns = columns
+        for key in kind.meta:
+            if key not in meta:
+                raise SchemaError(f"{kind.name}: header has no `{key}`")
+        self.longest = 128
+        if "family" in kind.meta:
+            family = meta["family"]
+            if type(family) is not str or family not in FAMILIES:
+                raise SchemaError(f"{kind.name}: no family {family!r:.60}")
+            self.longest = FAMILIES[family]
+        self.is_narrow = self.longest == 32
+        self.n_sources = 0
+        if "sources" in kind.meta:
+            sources = meta["sources"]
+            if type(sources) is not list or not all([type(source) is dict for source in sources]):
+                raise SchemaError(f"{kind.name}: `sources` is not a list of maps")
+            self.n_sources = len(sources)
+        self.n_rows = len(columns[kind.columns[0].name]) if kind.columns else 0
+        self.n_sets = len(columns["set_offset"]) - 1 if "set_offset" in columns else 0
+        self.n_paths = int(columns["n_paths"].sum()) if "n_paths" in columns else 0
+
+
+def _check_sets(offset: np.ndarray, scope: _Scope) -> str:
+    octets = scope.columns["set_octets"]
+    if len(offset) == 0 or offset[0] != 0 or offset[-1] != len(octets):
+        return "does not reach from 0 to the end of the octets"
+    if len(offset) == 1:
+        return ""
+    if not (offset[1:] > offset[:-1]).all():
+        return "does not ascend"
+    next_hop = octets[offset[:-1]]
+    if (_NEXT_HOP_SIZE[next_hop] > offset[1:] - offset[:-1]).any():
+        return "a set has a next hop of impossible length"
+    return ""
+
+
+# One more than the next hop's length, by the set's first octet; huge where that is no length a next hop can have.
+_NEXT_HOP_SIZE: Final = np.full(256, NONE, np.uint32)
+_NEXT_HOP_SIZE[list(NEXT_HOP_LENGTHS)] = [1 + length for length in NEXT_HOP_LENGTHS]
+_ONE: Final = np.uint32(1)
+
+
+def _below(array: np.ndarray, limit: int) -> str:
+    return "" if int(array.max()) < limit else f"{int(array.max())} where there are {limit}"
+
+
+def _below_or_none(array: np.ndarray, limit: int) -> str:
+    # NONE + 1 wraps to 0, which is always allowed.
+    return "" if int((array + _ONE).max()) <= limit else f"an index is not below {limit}"
+
+
+_CHECKS: Final = {
+    Check.PREFIX_LENGTH: lambda array, scope: _below(array, scope.longest + 1),
+    Check.SOURCE: lambda array, scope: _below(array, scope.n_sources),
+    Check.SOURCE_OR_NONE: lambda array, scope: _below_or_none(array, scope.n_sources),
+    Check.SET: lambda array, scope: _below(array, scope.n_sets),
+    Check.SET_OR_NONE: lambda array, scope: _below_or_none(array, scope.n_sets),
+    Check.FLAG: lambda array, scope: _below(array, 2),
+    Check.EVENT: lambda array, scope: _below(array, 5) or ("" if array.all() else "event 0"),
+    Check.ADDRESS_LENGTH: lambda array, scope: "" if ((array == 4) | (array == 16)).all() else "neither 4 nor 16",
+    Check.SETS: _check_sets,
+}
+
+if sys.byteorder != "little":  # the columns of tables are sent as they lie in memory
+    raise ImportError("Headrace needs a little-endian machine")
