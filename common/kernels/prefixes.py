@@ -93,9 +93,22 @@ class PrefixTable:
 
     # ---- batches ----------------------------------------------------------------------------------------------
 
-    def intern(self, hi: cython.ulonglong[::1], lo: cython.ulonglong[::1], length: cython.uchar[::1]):
-        """Return the row of each prefix (uint32), giving new rows to prefixes not seen before."""
+    def intern(
+        self,
+        hi: cython.const[cython.ulonglong][::1],
+        lo: cython.const[cython.ulonglong][::1],
+        length: cython.const[cython.uchar][::1],
+        ids: cython.const[cython.uint][::1] = None,
+    ):
+        """Return the row of each prefix (uint32), giving new rows to prefixes not seen before.
+
+        Where `ids` is given and 0 (a withdrawal), a prefix not seen before gets row 0 instead: nothing would ever
+        release it.
+        """
         n: cython.Py_ssize_t = hi.shape[0]
+        has_ids: cython.bint = ids is not None
+        if length.shape[0] != n or (self.is_wide and lo.shape[0] != n) or (has_ids and ids.shape[0] != n):
+            raise ValueError("the columns of the prefixes must be of one length")
         result = np.empty(n, np.uint32)
         rows: cython.uint[::1] = memoryview(result)
         if self.top + n >= self.hi_column.shape[0]:
@@ -105,12 +118,21 @@ class PrefixTable:
         i: cython.Py_ssize_t
         with cython.nogil:
             for i in range(n):
-                rows[i] = self._find_or_insert(hi[i], lo[i] if self.is_wide else 0, length[i], True)
+                rows[i] = self._find_or_insert(
+                    hi[i], lo[i] if self.is_wide else 0, length[i], not has_ids or ids[i] != 0
+                )
         return result
 
-    def find(self, hi: cython.ulonglong[::1], lo: cython.ulonglong[::1], length: cython.uchar[::1]):
+    def find(
+        self,
+        hi: cython.const[cython.ulonglong][::1],
+        lo: cython.const[cython.ulonglong][::1],
+        length: cython.const[cython.uchar][::1],
+    ):
         """Return the row of each prefix (uint32), 0 where it is not in the table."""
         n: cython.Py_ssize_t = hi.shape[0]
+        if length.shape[0] != n or (self.is_wide and lo.shape[0] != n):
+            raise ValueError("the columns of the prefixes must be of one length")
         result = np.empty(n, np.uint32)
         rows: cython.uint[::1] = memoryview(result)
         i: cython.Py_ssize_t
@@ -119,7 +141,7 @@ class PrefixTable:
                 rows[i] = self._find_or_insert(hi[i], lo[i] if self.is_wide else 0, length[i], False)
         return result
 
-    def release(self, rows: cython.uint[::1]):
+    def release(self, rows: cython.const[cython.uint][::1]):
         """Forget the prefixes at `rows`, each live and named once; the row numbers are given out again later."""
         i: cython.Py_ssize_t
         with cython.nogil:
