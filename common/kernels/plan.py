@@ -1,0 +1,165 @@
+"""The plan of the kernel's routes: what is wanted, what is installed, and what must be done about the difference.
+
+Owns the rules by which a row comes into the queue, becomes an action, and is settled by the kernel's answer. Never
+speaks to the kernel. The columns themselves belong to the fib's `Plan`; all are indexed by prefix row.
+
+Columns: wanted (way the route should go, 0: no route), installed (way the kernel's route goes, 0: none, ELSEWHERE:
+one of ours with a way not known or no longer right), flags (below), trouble (errno of the last refusal, 0: none).
+Columns by way: is_usable, n_wanted, n_installed.
+"""
+
+import cython
+import numpy as np
+
+ELSEWHERE = 0xFFFFFFFF
+QUEUED, UNCONFIRMED = 1, 2  # flags
+
+ELSEWHERE_WAY = cython.declare(cython.uint, 0xFFFFFFFF)
+IS_QUEUED = cython.declare(cython.uchar, 1)
+IS_UNCONFIRMED = cython.declare(cython.uchar, 2)
+INSTALL = cython.declare(cython.uchar, 1)  # as kernels.netlink numbers them
+REPLACE = cython.declare(cython.uchar, 2)
+REMOVE = cython.declare(cython.uchar, 3)
+ENOENT = cython.declare(cython.int, 2)
+ESRCH = cython.declare(cython.int, 3)
+
+
+def want(
+    rows: cython.uint[::1],
+    ways: cython.uint[::1],
+    wanted: cython.uint[::1],
+    installed: cython.uint[::1],
+    flags: cython.uchar[::1],
+    n_wanted: cython.uint[::1],
+):
+    """Set what is wanted of `rows` (way 0: no route) and return those that must now be queued."""
+    n: cython.Py_ssize_t = rows.shape[0]
+    result = np.empty(n, np.uint32)
+    queue: cython.uint[::1] = memoryview(result)
+    n_queued: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t
+    row: cython.uint
+    with cython.nogil:
+        for i in range(n):
+            row = rows[i]
+            flags[row] &= ~IS_UNCONFIRMED & 0xFF
+            if wanted[row] != ways[i]:
+                if wanted[row] != 0:
+                    n_wanted[wanted[row]] -= 1
+                if ways[i] != 0:
+                    n_wanted[ways[i]] += 1
+                wanted[row] = ways[i]
+            elif wanted[row] == installed[row] and wanted[row] != 0:
+                continue
+            if not flags[row] & IS_QUEUED:
+                flags[row] |= IS_QUEUED
+                queue[n_queued] = row
+                n_queued += 1
+    return result[:n_queued]
+
+
+def enqueue(rows: cython.uint[::1], flags: cython.uchar[::1]):
+    """Mark `rows` as queued and return those that were not."""
+    n: cython.Py_ssize_t = rows.shape[0]
+    result = np.empty(n, np.uint32)
+    queue: cython.uint[::1] = memoryview(result)
+    n_queued: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t
+    with cython.nogil:
+        for i in range(n):
+            if not flags[rows[i]] & IS_QUEUED:
+                flags[rows[i]] |= IS_QUEUED
+                queue[n_queued] = rows[i]
+                n_queued += 1
+    return result[:n_queued]
+
+
+def take(
+    queue: cython.uint[::1],
+    wanted: cython.uint[::1],
+    installed: cython.uint[::1],
+    flags: cython.uchar[::1],
+    is_usable: cython.uchar[::1],
+):
+    """Take rows from the queue and return (rows, actions, targets, idle): what is to be done, and rows with nothing.
+
+    A route whose way cannot be used is to be absent. `idle` are rows neither wanted nor installed: nobody needs them.
+    """
+    n: cython.Py_ssize_t = queue.shape[0]
+    rows_column, targets_column = np.empty(n, np.uint32), np.empty(n, np.uint32)
+    actions_column, idle_column = np.empty(n, np.uint8), np.empty(n, np.uint32)
+    rows: cython.uint[::1] = memoryview(rows_column)
+    targets: cython.uint[::1] = memoryview(targets_column)
+    actions: cython.uchar[::1] = memoryview(actions_column)
+    idle: cython.uint[::1] = memoryview(idle_column)
+    n_rows: cython.Py_ssize_t = 0
+    n_idle: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t
+    row: cython.uint
+    target: cython.uint
+    with cython.nogil:
+        for i in range(n):
+            row = queue[i]
+            if not flags[row] & IS_QUEUED:
+                continue
+            flags[row] &= ~IS_QUEUED & 0xFF
+            target = wanted[row] if is_usable[wanted[row]] else 0
+            if target == installed[row]:
+                if wanted[row] == 0:
+                    idle[n_idle] = row
+                    n_idle += 1
+                continue
+            rows[n_rows] = row
+            targets[n_rows] = target
+            actions[n_rows] = REMOVE if target == 0 else INSTALL if installed[row] == 0 else REPLACE
+            n_rows += 1
+    return rows_column[:n_rows], actions_column[:n_rows], targets_column[:n_rows], idle_column[:n_idle]
+
+
+def settle(
+    rows: cython.uint[::1],
+    actions: cython.uchar[::1],
+    targets: cython.uint[::1],
+    errors: cython.int[::1],
+    wanted: cython.uint[::1],
+    installed: cython.uint[::1],
+    trouble: cython.uchar[::1],
+    n_installed: cython.uint[::1],
+):
+    """Account the kernel's answers (errno, 0: done) to the rows and return (refused, idle).
+
+    refused: indices into `rows` of what was not done; its trouble is in the column. Nothing is lost by removing
+    a route that is not there (ESRCH, ENOENT). idle: rows neither wanted nor installed any more.
+    """
+    n: cython.Py_ssize_t = rows.shape[0]
+    refused_column, idle_column = np.empty(n, np.uint32), np.empty(n, np.uint32)
+    refused: cython.uint[::1] = memoryview(refused_column)
+    idle: cython.uint[::1] = memoryview(idle_column)
+    n_refused: cython.Py_ssize_t = 0
+    n_idle: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t
+    row: cython.uint
+    with cython.nogil:
+        for i in range(n):
+            row = rows[i]
+            if errors[i] != 0 and not (actions[i] == REMOVE and (errors[i] == ESRCH or errors[i] == ENOENT)):
+                trouble[row] = cython.cast(cython.uchar, errors[i] if 0 < errors[i] < 255 else 255)
+                refused[n_refused] = cython.cast(cython.uint, i)
+                n_refused += 1
+                continue
+            trouble[row] = 0
+            if installed[row] != 0 and installed[row] != ELSEWHERE_WAY:
+                n_installed[installed[row]] -= 1
+            if targets[i] != 0:
+                n_installed[targets[i]] += 1
+            installed[row] = targets[i]
+            if targets[i] == 0 and wanted[row] == 0:
+                idle[n_idle] = row
+                n_idle += 1
+    return refused_column[:n_refused], idle_column[:n_idle]
+
+
+if not cython.compiled:
+    from common.kernels import view_arguments
+
+    view_arguments(globals())
