@@ -35,18 +35,50 @@ BLOCK = cython.declare(cython.Py_ssize_t, 32)  # sets whose index slots are fetc
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def load(octets: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.ulonglong:
-    """Return `n` (at most 8) octets as one little-endian number."""
+def added(a: cython.ulonglong, b: cython.ulonglong) -> cython.ulonglong:
+    """Add modulo 2**64."""
+    if cython.compiled:
+        return a + b
+    else:
+        return (a + b) & MASK64
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def rotated(word: cython.ulonglong, n_bits: cython.int) -> cython.ulonglong:
+    """Rotate to the left."""
+    if cython.compiled:
+        return word << n_bits | word >> (64 - n_bits)
+    else:
+        return (word << n_bits | word >> (64 - n_bits)) & MASK64
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def load(octets: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.ulonglong:
+    """Return eight octets as one little-endian number."""
     word: cython.ulonglong = 0
     if cython.compiled:
-        if n >= 8:
-            memcpy(cython.address(word), cython.address(octets[at]), 8)
-        else:
-            i: cython.Py_ssize_t
-            for i in range(n):
-                word |= cython.cast(cython.ulonglong, octets[at + i]) << (8 * i)
+        memcpy(cython.address(word), cython.address(octets[at]), 8)
     else:
-        word = int.from_bytes(octets[at : at + min(n, 8)], "little")
+        word = int.from_bytes(octets[at : at + 8], "little")
+    return word
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def load_rest(octets: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.ulonglong:
+    """Return the last `n` % 8 octets as one little-endian number, with the low octet of `n` on top."""
+    word: cython.ulonglong = cython.cast(cython.ulonglong, n & 0xFF) << 56
+    i: cython.Py_ssize_t
+    for i in range(n & 7):
+        word |= cython.cast(cython.ulonglong, octets[at + i]) << (8 * i)
     return word
 
 
@@ -105,25 +137,24 @@ def hashed(
     word: cython.ulonglong
     k: cython.Py_ssize_t
     for k in range(n_words + 4):
+        word = 0
         if k < n_words:
-            word = load(octets, at + 8 * k, 8)
+            word = load(octets, at + 8 * k)
         elif k == n_words:
-            word = load(octets, at + 8 * k, n - 8 * k) | (cython.cast(cython.ulonglong, n) << 56) & MASK64
-        else:
-            word = 0
-            if k == n_words + 1:
-                v2 ^= 0xFF
+            word = load_rest(octets, at + 8 * k, n)
+        elif k == n_words + 1:
+            v2 ^= 0xFF
         v3 ^= word
-        v0 = (v0 + v1) & MASK64
-        v2 = (v2 + v3) & MASK64
-        v1 = ((v1 << 13) & MASK64 | v1 >> 51) ^ v0
-        v3 = ((v3 << 16) & MASK64 | v3 >> 48) ^ v2
-        v0 = (v0 << 32) & MASK64 | v0 >> 32
-        v2 = (v2 + v1) & MASK64
-        v0 = (v0 + v3) & MASK64
-        v1 = ((v1 << 17) & MASK64 | v1 >> 47) ^ v2
-        v3 = ((v3 << 21) & MASK64 | v3 >> 43) ^ v0
-        v2 = (v2 << 32) & MASK64 | v2 >> 32
+        v0 = added(v0, v1)
+        v2 = added(v2, v3)
+        v1 = rotated(v1, 13) ^ v0
+        v3 = rotated(v3, 16) ^ v2
+        v0 = rotated(v0, 32)
+        v2 = added(v2, v1)
+        v0 = added(v0, v3)
+        v1 = rotated(v1, 17) ^ v2
+        v3 = rotated(v3, 21) ^ v0
+        v2 = rotated(v2, 32)
         v0 ^= word
     v0 ^= v1 ^ v2 ^ v3
     return cython.cast(cython.uint, (v0 ^ v0 >> 32) & MASK32)
