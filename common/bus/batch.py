@@ -13,7 +13,17 @@ from typing import Any, Final, NamedTuple
 import msgpack
 import numpy as np
 
-from common.bus.schema import FAMILIES, FINGERPRINT, NEXT_HOP_LENGTHS, NONE, Check, Kind, Per, SchemaError, kind_numbered
+from common.bus.schema import (
+    FAMILIES,
+    FINGERPRINT,
+    NEXT_HOP_LENGTHS,
+    NONE,
+    Check,
+    Kind,
+    Per,
+    SchemaError,
+    kind_numbered,
+)
 
 SNAPSHOT_BEGIN: Final = 1
 """First batch of a snapshot: mark all from this owner as unconfirmed."""
@@ -94,9 +104,7 @@ def no_sets() -> dict[str, np.ndarray]:
 
 def empty_columns(kind: Kind) -> dict[str, np.ndarray]:
     """Return the columns of a batch of this kind without a row."""
-    return {
-        column.name: np.zeros(1 if column.per is Per.SET else 0, np.dtype(column.dtype)) for column in kind.columns
-    }
+    return {column.name: np.zeros(1 if column.per is Per.SET else 0, np.dtype(column.dtype)) for column in kind.columns}
 
 
 # ---- encode -----------------------------------------------------------------------------------------------------

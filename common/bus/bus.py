@@ -1,0 +1,124 @@
+"""The bus as a stage sees it: serve, follow, relay, control.
+
+Owns the stage's server, its links to owners (one for each endpoint), its relays and its control socket.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common.bus.batch import START, Batch, Position
+from common.bus.channels import control_endpoint, endpoint
+from common.bus.control import Control, Handler
+from common.bus.follower import CREDIT, Follower, Link
+from common.bus.relay import Relay, Upstream
+from common.bus.server import Server
+from common.bus.wire import Request, Transport
+from common.runtime.log import Log
+from common.runtime.loop import Loop
+
+
+class Bus:
+    """The bus of one stage."""
+
+    def __init__(self, run_dir: str | Path, stage: str, instance: str, loop: Loop, transport: Transport, log: Log):
+        self.run_dir = run_dir
+        self.stage = stage
+        self.instance = instance
+        self._loop = loop
+        self._transport = transport
+        self._log = log
+        self._server: Server | None = None
+        self._control: Control | None = None
+        self._links: dict[str, Link] = {}
+
+    def endpoint(self, stage: str, instance: str = "0") -> str:
+        """Return where another stage serves."""
+        return endpoint(self.run_dir, stage, instance)
+
+    def serve(self) -> Server:
+        """Return this stage's server, bound at its endpoint at the first call; add channels to it."""
+        if self._server is None:
+            server = self._server = Server(self._log)
+            server.port = self._transport.listen(
+                self.endpoint(self.stage, self.instance), server.on_frames, server.on_gone
+            )
+        return self._server
+
+    def follow(
+        self,
+        stage: str,
+        instance: str,
+        channel: str,
+        handle: Callable[[Batch], None],
+        *,
+        params: dict[str, Any] | None = None,
+        position: Position = START,
+        credit: int = CREDIT,
+        on_refused: Callable[[str], None] | None = None,
+        is_credit_manual: bool = False,
+    ) -> Follower:
+        """Follow a channel of another stage; see Follower."""
+        return self._follow(
+            self.endpoint(stage, instance),
+            channel,
+            handle,
+            params=params,
+            position=position,
+            credit=credit,
+            on_refused=on_refused,
+            is_credit_manual=is_credit_manual,
+        )
+
+    def relay(
+        self,
+        channel_pattern: str,
+        upstream: Callable[[Request], Upstream],
+        version: str,
+        transform: Callable[[Batch, Request], list[Batch]],
+    ) -> Relay:
+        """Serve channels by transforming another stage's; `upstream` gives (self.endpoint(...), channel, params)."""
+        return Relay(self.serve(), channel_pattern, upstream, version, transform, self._follow)
+
+    def control(self, handlers: dict[str, Handler]) -> Control:
+        """Answer these questions, beside those of earlier calls."""
+        if self._control is None:
+            control = self._control = Control(self._log)
+            control.port = self._transport.listen(
+                control_endpoint(self.run_dir, self.stage, self.instance), control.on_frames, control.on_gone
+            )
+        self._control.handlers.update(handlers)
+        return self._control
+
+    def pump(self) -> bool:
+        """Send what readers can take; return True if anything was sent (there may be more)."""
+        return self._server is not None and self._server.pump() > 0
+
+    def followers(self) -> list[Follower]:
+        """Return all followers, for status."""
+        return [follower for link in self._links.values() for follower in link.followers]
+
+    def status(self) -> dict[str, Any]:
+        """Return readers and followers, for status."""
+        return {
+            "readers": self._server.readers() if self._server is not None else [],
+            "followers": [follower.status() for follower in self.followers()],
+        }
+
+    def close(self) -> None:
+        """Close every socket."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        if self._server is not None:
+            self._server.close()
+        if self._control is not None:
+            self._control.close()
+        self._transport.close()
+
+    def _follow(self, at: str, channel: str, handle: Callable[[Batch], None], **more) -> Follower:
+        link = self._links.get(at)
+        if link is None:
+            reader = f"{self.stage}.{self.instance}"
+            link = self._links[at] = Link(self._transport, at, reader, self._loop, self._log)
+        return Follower(link, channel, handle, **more)

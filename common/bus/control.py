@@ -1,0 +1,81 @@
+"""Control sockets: a stage answers questions about itself, one msgpack map for one.
+
+Owns the form of question and answer and what happens to a question nobody knows. Never blocks the stage: an answer
+that is long is given in pages, and the question for the next one says where it begins ("next").
+
+    {ask: "neighbors", ...} -> {ok: True, ...} or {error: "why"}
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from common.bus.channels import control_endpoint
+from common.bus.schema import SchemaError
+from common.bus.wire import ListenPort, decode_map
+from common.runtime.log import Log, event
+
+Handler = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class ControlError(Exception):
+    """The question cannot be answered; the text says why."""
+
+
+class Control:
+    """Answers the questions put to one stage."""
+
+    def __init__(self, log: Log, handlers: dict[str, Handler] | None = None):
+        self.handlers: dict[str, Handler] = dict(handlers or {})
+        self.port: ListenPort | None = None
+        self._log = log
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to one question; an error is an answer too."""
+        handler = self.handlers.get(question.get("ask")) if isinstance(question.get("ask"), str) else None
+        if handler is None:
+            return {"error": f"no question {question.get('ask')!r:.60}", "questions": sorted(self.handlers)}
+        try:
+            return {"ok": True, **(handler(question) or {})}
+        except ControlError as error:
+            return {"error": str(error)}
+        except (KeyError, ValueError, TypeError, LookupError) as error:
+            # The question comes from outside; a wrong argument must not end the stage.
+            event(self._log, "control-error", "warning", ask=question.get("ask"), problem=repr(error))
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def on_frames(self, peer: bytes, frames: list) -> None:
+        """Answer one message; garbage is counted, logged and dropped."""
+        try:
+            question = decode_map(frames)
+        except SchemaError as error:
+            event(self._log, "control-garbage", "warning", peer=peer, problem=error)
+            return
+        self.port.send(peer, [msgpack.packb(self.answer(question), default=str)])
+
+    def on_gone(self, peer: bytes) -> None:
+        """Nothing is kept of who has asked."""
+
+    def close(self) -> None:
+        if self.port is not None:
+            self.port.close()
+
+
+def ask(
+    run_dir: str | Path, stage: str, instance: str = "0", question: str = "status", timeout_s: float = 2.0, **arguments
+) -> dict[str, Any]:
+    """Put a question to a running stage and return its answer.
+
+    Raises ControlError with the stage's reason, TimeoutError when no answer comes in time.
+    """
+    from common.bus.zmq_transport import ask_once
+
+    octets = ask_once(
+        control_endpoint(run_dir, stage, instance), msgpack.packb({"ask": question, **arguments}), timeout_s
+    )
+    answer = msgpack.unpackb(octets, strict_map_key=False)
+    if "error" in answer:
+        raise ControlError(answer["error"])
+    return answer

@@ -1,0 +1,265 @@
+"""A reader's side of the bus: asks for a channel from a position, handles what comes, gives credit back.
+
+Owns the position, and the link to an owner that the followers of one stage share. Never acknowledges a batch before
+`handle` has returned. After a reconnection, or after garbage, it asks again with its position, under a new number, so
+nothing of an earlier answer can be taken for the new one.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from common.bus.batch import START, Batch, Position, decode
+from common.bus.schema import SchemaError
+from common.bus.wire import (
+    ConnectPort,
+    Request,
+    Transport,
+    decode_refusal,
+    encode_credit,
+    encode_read,
+    encode_stop,
+)
+from common.runtime.log import Log, event
+from common.runtime.loop import Loop, Timer
+
+CREDIT: Final = 4 << 20
+"""Octets an owner may have on the way to one follower."""
+FIRST_RETRY_S: Final = 0.25
+LAST_RETRY_S: Final = 10.0
+
+
+class Link:
+    """One connection to an owner, shared by the followers of a stage."""
+
+    def __init__(self, transport: Transport, endpoint: str, reader: str, loop: Loop, log: Log):
+        self.endpoint = endpoint
+        self.reader = reader
+        self.is_connected = False
+        self.loop = loop
+        self.log = log
+        self._followers: dict[int, Follower] = {}  # by the number of their present request
+        self._next_subscription = 1
+        self._restart: Timer | None = None
+        self.port: ConnectPort = transport.connect(endpoint, self.on_frames, self.on_up, self.on_down)
+
+    @property
+    def followers(self) -> list["Follower"]:
+        return list(self._followers.values())
+
+    def add(self, follower: "Follower") -> int:
+        """Give a follower's next request its number."""
+        subscription = self._next_subscription
+        self._next_subscription += 1
+        self._followers[subscription] = follower
+        return subscription
+
+    def drop(self, subscription: int) -> None:
+        """Forget a request."""
+        self._followers.pop(subscription, None)
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._restart is not None:
+            self._restart.cancel()
+        self.port.close()
+
+    # ---- what the transport calls -------------------------------------------------------------------------------
+
+    def on_up(self) -> None:
+        """Ask for everything, from where each follower is."""
+        self.is_connected = True
+        event(self.log, "link-up", endpoint=self.endpoint)
+        for follower in self.followers:
+            follower.ask()
+
+    def on_down(self) -> None:
+        if self.is_connected:
+            event(self.log, "link-down", "warning", endpoint=self.endpoint)
+        self.is_connected = False
+
+    def on_frames(self, frames: list) -> None:
+        """Hand a batch to its follower; what cannot be read is counted, logged and dropped."""
+        try:
+            if len(frames) == 1:
+                if not memoryview(frames[0]).nbytes:
+                    return  # the owner asks whether we are still there
+                subscription, batch, refusal = None, None, None
+                try:
+                    subscription, batch = decode(frames)
+                except SchemaError:
+                    refusal = decode_refusal(frames)
+                    subscription = refusal.subscription
+            else:
+                subscription, batch = decode(frames)
+                refusal = None
+        except SchemaError as error:
+            self._on_garbage(error)
+            return
+        follower = self._followers.get(subscription)
+        if follower is None:
+            return  # an answer to a request of before
+        if refusal is not None:
+            follower.on_refusal(refusal.reason)
+        elif batch.channel != follower.channel:
+            self._on_garbage(SchemaError(f"channel {batch.channel:.80}, asked for {follower.channel}"))
+        else:
+            follower.on_batch(batch)
+
+    def _on_garbage(self, error: SchemaError) -> None:
+        """Count it, and soon ask again from the last good position: what was dropped may have been a batch."""
+        event(self.log, "bus-garbage", "warning", endpoint=self.endpoint, problem=error)
+        if self._restart is None or not self._restart.is_pending:
+            self._restart = self.loop.call_later(1.0, self._ask_again)
+
+    def _ask_again(self) -> None:
+        for follower in self.followers:
+            follower.stop_asking()
+            follower.ask()
+
+
+class Follower:
+    """Follows one channel."""
+
+    def __init__(
+        self,
+        link: Link,
+        channel: str,
+        handle: Callable[[Batch], None],
+        params: dict[str, Any] | None = None,
+        position: Position = START,
+        credit: int = CREDIT,
+        on_refused: Callable[[str], None] | None = None,
+        is_credit_manual: bool = False,
+    ):
+        """Begin to follow; batches come from the loop, never from here.
+
+        handle: called with each batch, in order; what it raises ends the process.
+        credit: octets the owner may have on the way.
+        on_refused: called with the reason when the owner refuses; the follower goes on asking, ever more slowly,
+            unless it is closed.
+        is_credit_manual: nothing is given back by itself; the caller gives credit back with `grant`.
+        """
+        self.channel = channel
+        self.params = params or {}
+        self.position = position
+        self.credit = credit
+        self.head = 0
+        self.refused: str | None = None
+        self.n_batches = 0
+        self.n_octets = 0
+        self.on_refused = on_refused
+        self._handle = handle
+        self._is_credit_manual = is_credit_manual
+        self._owed = 0
+        self._link = link
+        self._retry: Timer | None = None
+        self._retry_s = FIRST_RETRY_S
+        self._is_closed = False
+        self._subscription = link.add(self)
+        if link.is_connected:
+            self._send_read()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the owner can be reached and has not refused."""
+        return self._link.is_connected and self.refused is None
+
+    @property
+    def lag(self) -> int:
+        """Changes the owner had, at the last batch, that are not handled yet."""
+        return max(0, self.head - self.position.sequence)
+
+    @property
+    def is_in_snapshot(self) -> bool:
+        return self.position.cursor >= 0
+
+    def status(self) -> dict[str, Any]:
+        """Return a description, for status."""
+        return {
+            "endpoint": self._link.endpoint,
+            "channel": self.channel,
+            "connected": self.is_connected,
+            "refused": self.refused or "",
+            "epoch": self.position.epoch,
+            "sequence": self.position.sequence,
+            "cursor": self.position.cursor,
+            "lag": self.lag,
+            "batches": self.n_batches,
+            "octets": self.n_octets,
+        }
+
+    def grant(self, octets: int) -> None:
+        """Give credit back by hand (`is_credit_manual`)."""
+        if octets > 0:
+            self._link.port.send(encode_credit(self._subscription, octets))
+
+    def restart(self, position: Position) -> None:
+        """Ask again, from another position."""
+        self.stop_asking()
+        self.position = position
+        self.ask()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._is_closed = True
+        self.stop_asking()
+        self._link.drop(self._subscription)
+        if self._retry is not None:
+            self._retry.cancel()
+
+    # ---- what the link calls ------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Ask for the channel from the present position, under a new number."""
+        if self._is_closed:
+            return
+        self._link.drop(self._subscription)
+        self._subscription = self._link.add(self)
+        self._send_read()
+
+    def stop_asking(self) -> None:
+        """Tell the owner to send nothing more."""
+        self._link.port.send(encode_stop(self._subscription))
+
+    def on_batch(self, batch: Batch) -> None:
+        """Handle a batch, then note the position, then give credit back."""
+        subscription = self._subscription
+        self.refused = None
+        self._retry_s = FIRST_RETRY_S
+        size = batch.n_octets
+        self.head = batch.head
+        self._handle(batch)
+        self.n_batches += 1
+        self.n_octets += size
+        if self._subscription != subscription or self._is_closed:
+            return  # `handle` has restarted or closed this follower
+        self.position = batch.position
+        if self._is_credit_manual:
+            return
+        self._owed += size
+        # A quarter of the window at once: small batches do not each cost a message back.
+        if self._owed * 4 >= self.credit:
+            self._link.port.send(encode_credit(subscription, self._owed))
+            self._owed = 0
+
+    def on_refusal(self, reason: str) -> None:
+        """Note it, tell, and try again later."""
+        self.refused = reason
+        event(
+            self._link.log,
+            "follower-refused",
+            "warning",
+            endpoint=self._link.endpoint,
+            channel=self.channel,
+            reason=reason,
+        )
+        if self.on_refused is not None:
+            self.on_refused(reason)
+        if not self._is_closed:
+            self._retry = self._link.loop.call_later(self._retry_s, self.ask)
+            self._retry_s = min(self._retry_s * 2, LAST_RETRY_S)
+
+    def _send_read(self) -> None:
+        self._owed = 0
+        request = Request(self.channel, self.params, self._link.reader, self.position, self.credit)
+        self._link.port.send(encode_read(self._subscription, request))

@@ -1,0 +1,193 @@
+"""A relay: hands each reader's request on to the owner upstream, and each batch back, transformed.
+
+Owns one upstream subscription for each downstream one. Never keeps routes: positions pass through, with the version of
+what it evaluates with as part of the epoch, so a reader that comes back to a relay of another version gets a snapshot.
+Credit passes through too: upstream is given back what downstream has given back, in proportion, so a slow reader stops
+its owner's sending and nothing piles up here.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from common.bus.batch import GAP, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position, empty_columns
+from common.bus.follower import Follower
+from common.bus.server import Server, Source
+from common.bus.wire import Request
+
+Upstream = tuple[str, str, dict[str, Any]]
+"""Where a request goes: endpoint, channel, params."""
+
+FollowUpstream = Callable[..., Follower]
+"""follow(endpoint, channel, handle, params=, position=, credit=, on_refused=, is_credit_manual=) -> Follower"""
+
+
+class Relay:
+    """Serves channels by transforming those of another stage."""
+
+    def __init__(
+        self,
+        server: Server,
+        channel_pattern: str,
+        upstream: Callable[[Request], Upstream],
+        version: str,
+        transform: Callable[[Batch, Request], list[Batch]],
+        follow: FollowUpstream,
+    ):
+        """Add the pattern to `server`.
+
+        upstream: for a request, where it goes; may raise Refused.
+        version: of all that `transform` depends on; without "~".
+        transform: returns what a batch becomes: new batches with kind, columns and meta; channel, positions and flags
+            are filled in here. It may return [] (nothing of it is left) or the batch itself (passed on as it is).
+        """
+        self._server = server
+        self._upstream = upstream
+        self._version = _checked(version)
+        self._transform = transform
+        self._follow = follow
+        self._sources: list[RelaySource] = []
+        server.add(channel_pattern, self._open)
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def set_version(self, version: str) -> None:
+        """Evaluate anew: all readers get a snapshot of the new version."""
+        if version == self._version:
+            return
+        self._version = _checked(version)
+        for source in self._sources:
+            source.restart()
+
+    def _open(self, request: Request) -> "RelaySource":
+        source = RelaySource(self, request, self._upstream(request))
+        self._sources.append(source)
+        return source
+
+
+class RelaySource(Source):
+    """The way of one reader through a relay."""
+
+    def __init__(self, relay: Relay, request: Request, upstream: Upstream):
+        self._relay = relay
+        self._request = request
+        self._pending: deque[Batch] = deque()  # bounded by the credit given upstream
+        self._n_in = 0  # octets come from upstream,
+        self._n_out = 0  # what they became,
+        self._n_returned_out = 0  # how much of that the reader has given back,
+        self._n_returned_in = 0  # and what of it was passed on
+        self._head = request.position.sequence
+        endpoint, channel, params = upstream
+        self._follower = relay._follow(
+            endpoint,
+            channel,
+            self._on_batch,
+            params=params,
+            position=self._upstream_position(request.position),
+            credit=max(1, request.credit),
+            on_refused=self._on_refused,
+            is_credit_manual=True,
+        )
+
+    @property
+    def head(self) -> int:
+        return self._head
+
+    @property
+    def epoch(self) -> str:
+        return f"{self._follower.position.epoch}~{self._relay.version}"
+
+    def read(self, position: Position, max_octets: int) -> list[Batch]:
+        """Return the next batch that has come; one at a time, so other readers have their turn."""
+        return [self._pending.popleft()] if self._pending else []
+
+    def grant(self, octets: int) -> None:
+        """Pass on upstream the share of what has come that the reader has now taken."""
+        self._n_returned_out = min(self._n_returned_out + octets, self._n_out)
+        self._return_credit()
+
+    def close(self) -> None:
+        self._follower.close()
+        self._pending.clear()
+        self._relay._sources.remove(self)
+
+    def restart(self) -> None:
+        """Begin a snapshot; what has not been read yet is of another version."""
+        for batch in self._pending:
+            self._n_out -= batch.n_octets
+        self._pending.clear()
+        self._start_accounts()
+        self._follower.restart(START)
+
+    def _start_accounts(self) -> None:
+        self._n_in = self._n_out = self._n_returned_in = self._n_returned_out = 0
+
+    def _upstream_position(self, position: Position) -> Position:
+        epoch, _, version = position.epoch.rpartition("~")
+        return position._replace(epoch=epoch) if version == self._relay.version and epoch else START
+
+    def _on_batch(self, batch: Batch) -> None:
+        relay = self._relay
+        self._head = batch.head
+        before = self._follower.position
+        made = relay._transform(batch, self._request)
+        self._n_in += batch.n_octets
+        marks = batch.flags & (SNAPSHOT_BEGIN | SNAPSHOT_END | GAP)
+        if not made and marks:
+            made = [_emptied(batch)]
+        for index, each in enumerate(made):
+            is_last = index == len(made) - 1
+            flags = batch.flags
+            if index:
+                flags &= ~(SNAPSHOT_BEGIN | GAP)
+            if not is_last:
+                flags &= ~SNAPSHOT_END
+            # A reader lost between two parts asks for the whole again: all is absolute state.
+            position = batch.position if is_last else _inside(batch, before)
+            passed = replace(
+                each,
+                channel=self._request.channel,
+                position=position._replace(epoch=f"{position.epoch}~{relay.version}"),
+                first=batch.first,
+                head=batch.head,
+                flags=flags,
+            )
+            self._n_out += passed.n_octets
+            self._pending.append(passed)
+        if not made:
+            # Nothing to wait for: what became nothing is given back at once.
+            self._n_in -= batch.n_octets
+            self._follower.grant(batch.n_octets)
+
+    def _return_credit(self) -> None:
+        if not self._n_out:
+            return
+        due = self._n_in * self._n_returned_out // self._n_out - self._n_returned_in
+        if due > 0:
+            self._n_returned_in += due
+            self._follower.grant(due)
+        if self._n_returned_out == self._n_out:
+            self._start_accounts()
+
+    def _on_refused(self, reason: str) -> None:
+        self._relay._server.refuse(self, f"upstream: {reason}")
+
+
+def _inside(batch: Batch, before: Position) -> Position:
+    """Return the position of a reader that has only a first part of what this batch became."""
+    if batch.flags & SNAPSHOT_BEGIN or before.epoch != batch.position.epoch:
+        return Position("", 0, -1)
+    return before
+
+
+def _emptied(batch: Batch) -> Batch:
+    return replace(batch, columns=empty_columns(batch.kind))
+
+
+def _checked(version: str) -> str:
+    if "~" in version or not version:
+        raise ValueError('a version is not empty and has no "~"')
+    return version

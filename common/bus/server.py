@@ -1,0 +1,268 @@
+"""The owner's side of the bus: knows its readers, and sends each what follows its position, as far as its credit goes.
+
+Owns one record a reader: position, credit left, source. Never keeps a batch: what a reader has not got yet is still in
+the table. Free of transport: what arrives is handed in, what leaves goes through `port`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from common.bus.batch import Batch, Position, encode
+from common.bus.channels import is_match
+from common.bus.schema import FINGERPRINT, SchemaError
+from common.bus.wire import Credit, ListenPort, Read, Request, Stop, decode_request, encode_refusal
+from common.runtime.log import Log, event
+
+MAX_READERS: Final = 4096
+MAX_BATCH_OCTETS: Final = 1 << 20
+"""What a source is asked for at most in one read."""
+MIN_BATCH_OCTETS: Final = 1 << 16
+"""Credit may be overdrawn by this much, so that its last octets do not go out as tiny batches."""
+MAX_PUMP_OCTETS: Final = 4 << 20
+"""What one pump sends at most before other work has its turn."""
+
+
+class Refused(Exception):
+    """This request cannot be served; the text tells the reader why."""
+
+
+class Source(Protocol):
+    """Where a reader's batches come from. Subclass it to get the harmless defaults."""
+
+    @property
+    def head(self) -> int:
+        """The owner's next sequence."""
+        return 0
+
+    @property
+    def epoch(self) -> str:
+        """The owner's epoch; a reader of another one holds nothing back."""
+        return ""
+
+    def read(self, position: Position, max_octets: int) -> list[Batch]:
+        """Return what follows `position`, at least one row and about `max_octets` at most; [] when in step.
+
+        A position of another epoch, or that is no longer held, starts a snapshot by itself (flags). Each batch carries
+        the position after it.
+        """
+        return []
+
+    def grant(self, octets: int) -> None:
+        """Take note that the reader has given `octets` of credit back."""
+
+    def close(self) -> None:
+        """Take note that the reader has gone."""
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """All that is known of one reader."""
+
+    peer: bytes
+    subscription: int
+    request: Request
+    source: Source
+    position: Position
+    credit: int
+    is_counted: bool  # its position says something about our journal
+    n_batches: int = 0
+    n_octets: int = 0
+
+    @property
+    def lag(self) -> int:
+        """Changes it has not been sent yet."""
+        return max(0, self.source.head - self.position.sequence)
+
+
+class Server:
+    """Serves the channels of one stage."""
+
+    def __init__(self, log: Log, port: ListenPort | None = None):
+        self.port = port
+        self._log = log
+        self._patterns: list[tuple[str, Callable[[Request], Source]]] = []
+        self._readers: dict[tuple[bytes, int], Reader] = {}
+        self._order: list[Reader] = []
+        self._next = 0
+
+    def add(self, channel_pattern: str, open: Callable[[Request], Source]) -> None:
+        """Serve the channels that fit a pattern ("*" is one segment); `open` may raise Refused(reason)."""
+        self._patterns.append((channel_pattern, open))
+
+    def pump(self) -> int:
+        """Send to each reader that has credit and is not in step; return how many batches were sent.
+
+        Called at the end of every turn of the loop, so nothing waits for a timer. Each reader has one read a pump.
+        """
+        order = self._order
+        n = len(order)
+        n_sent = 0
+        octets_left = MAX_PUMP_OCTETS
+        for _ in range(n):
+            if self._next >= len(order):
+                self._next = 0
+            if not order or octets_left <= 0:
+                break
+            reader = order[self._next]
+            self._next += 1
+            if reader.credit > 0:
+                n_octets = self._serve(reader)
+                if n_octets:
+                    n_sent += 1
+                    octets_left -= n_octets
+        return n_sent
+
+    def readers(self) -> list[dict[str, Any]]:
+        """Return a description of each reader, for status."""
+        return [
+            {
+                "reader": reader.request.reader,
+                "channel": reader.request.channel,
+                "tap": reader.request.is_tap,
+                "epoch": reader.position.epoch,
+                "sequence": reader.position.sequence,
+                "cursor": reader.position.cursor,
+                "lag": reader.lag,
+                "credit": reader.credit,
+                "batches": reader.n_batches,
+                "octets": reader.n_octets,
+            }
+            for reader in self._order
+        ]
+
+    def min_position(self, channel: str) -> int | None:
+        """Return the lowest sequence any reader of the channel goes on from; None without a reader that counts.
+
+        Taps do not count, nor do readers that have not been sent anything of this epoch yet: those start with a
+        snapshot. The owner may forget removals below it, and is behind by `head - min_position`.
+        """
+        return min(
+            (
+                reader.position.sequence
+                for reader in self._order
+                if reader.is_counted and reader.request.channel == channel and not reader.request.is_tap
+            ),
+            default=None,
+        )
+
+    def n_readers(self, channel: str) -> int:
+        """Return how many readers, taps not counted, follow a channel."""
+        return sum(1 for reader in self._order if reader.request.channel == channel and not reader.request.is_tap)
+
+    def close(self) -> None:
+        """Let all readers go, and the socket."""
+        for reader in list(self._order):
+            self._forget(reader)
+        if self.port is not None:
+            self.port.close()
+
+    # ---- what the transport calls -------------------------------------------------------------------------------
+
+    def on_frames(self, peer: bytes, frames: list) -> None:
+        """Handle one message of a reader; garbage is counted, logged and dropped."""
+        try:
+            message = decode_request(frames)
+        except SchemaError as error:
+            event(self._log, "bus-garbage", "warning", peer=peer, problem=error)
+            return
+        if type(message) is Credit:
+            self._on_credit(peer, message)
+        elif type(message) is Read:
+            self._on_read(peer, message)
+        elif type(message) is Stop:
+            reader = self._readers.get((peer, message.subscription))
+            if reader is not None:
+                self._forget(reader)
+
+    def on_gone(self, peer: bytes) -> None:
+        """Forget the readers of a connection that has ended."""
+        for reader in [reader for reader in self._order if reader.peer == peer]:
+            event(self._log, "reader-gone", reader=reader.request.reader, channel=reader.request.channel)
+            self._forget(reader)
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _serve(self, reader: Reader) -> int:
+        """Send one read's worth to a reader; return its octets, 0 when there was nothing."""
+        room = min(max(reader.credit, MIN_BATCH_OCTETS), MAX_BATCH_OCTETS)
+        n_octets = 0
+        for batch in reader.source.read(reader.position, room):
+            if not batch.channel:
+                batch.channel = reader.request.channel
+            size = batch.n_octets
+            if not self.port.send(reader.peer, encode(batch, reader.subscription)):
+                self.on_gone(reader.peer)
+                return n_octets or 1
+            reader.position = batch.position
+            reader.is_counted = True
+            reader.credit -= size
+            reader.n_batches += 1
+            n_octets += size
+        reader.n_octets += n_octets
+        return n_octets
+
+    def _on_credit(self, peer: bytes, message: Credit) -> None:
+        reader = self._readers.get((peer, message.subscription))
+        if reader is None:
+            return  # it was stopped or refused while this was on its way
+        reader.credit += message.octets
+        grant = getattr(reader.source, "grant", None)
+        if grant is not None:
+            grant(message.octets)
+
+    def _on_read(self, peer: bytes, message: Read) -> None:
+        request = message.request
+        former = self._readers.get((peer, message.subscription))
+        if former is not None:
+            self._forget(former)
+        try:
+            if message.fingerprint != FINGERPRINT:
+                raise Refused(
+                    f"schema {message.fingerprint:.40} of the reader is not schema {FINGERPRINT} of the owner"
+                )
+            if len(self._order) >= MAX_READERS:
+                raise Refused(f"already {MAX_READERS} readers")
+            source = self._open(request)
+        except Refused as refused:
+            event(
+                self._log,
+                "reader-refused",
+                "warning",
+                reader=request.reader,
+                channel=request.channel,
+                reason=refused,
+            )
+            self.port.send(peer, encode_refusal(message.subscription, str(refused)))
+            return
+        is_counted = bool(request.position.epoch) and request.position.epoch == getattr(source, "epoch", "")
+        reader = Reader(peer, message.subscription, request, source, request.position, request.credit, is_counted)
+        self._readers[peer, message.subscription] = reader
+        self._order.append(reader)
+        event(
+            self._log,
+            "reader-added",
+            reader=request.reader,
+            channel=request.channel,
+            epoch=request.position.epoch,
+            sequence=request.position.sequence,
+        )
+
+    def _open(self, request: Request) -> Source:
+        for pattern, open in self._patterns:
+            if is_match(pattern, request.channel):
+                return open(request)
+        raise Refused(f"no channel {request.channel:.80}")
+
+    def _forget(self, reader: Reader) -> None:
+        del self._readers[reader.peer, reader.subscription]
+        self._order.remove(reader)
+        close = getattr(reader.source, "close", None)
+        if close is not None:
+            close()
+
+    def refuse(self, source: Source, reason: str) -> None:
+        """End the reader of a source with a reason (a relay's owner has refused it)."""
+        for reader in [reader for reader in self._order if reader.source is source]:
+            self._forget(reader)
+            self.port.send(reader.peer, encode_refusal(reader.subscription, reason))

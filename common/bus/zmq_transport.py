@@ -1,0 +1,299 @@
+"""The transport between processes: ZeroMQ over ipc sockets. The only module that imports zmq.
+
+Owns the process's ZeroMQ context and every ZeroMQ socket. One ROUTER a stage, one DEALER for each (stage, endpoint).
+Never queues without bound: what an owner sends is bounded by its readers' credit, what a stranger sends by the
+ROUTER's receive limit and message size. Octets it cannot make sense of are handed on as frames; whoever decodes them
+counts and drops them.
+
+ZeroMQ does not tell a ROUTER which peer has gone, only that one has. On such an event each peer is sent an empty
+message; to one that is gone it cannot be sent (ROUTER_MANDATORY).
+"""
+
+import contextlib
+import errno
+import os
+import socket as plain_socket
+import stat
+from pathlib import Path
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from common.bus.wire import MAX_REQUEST_OCTETS
+from common.runtime.loop import Loop
+
+COPY_BELOW_OCTETS = 1 << 17
+"""Smaller frames are copied by ZeroMQ: a copy costs less than the bookkeeping of a shared one."""
+MAX_FRAMES = 64
+MESSAGES_PER_DRAIN = 32
+OCTETS_PER_DRAIN = 2 << 20
+MAX_BATCH_OCTETS = 1 << 30
+ROUTER_QUEUE = 4096
+PROBE_AGAIN_S = (0.05, 1.0)
+MAX_PATH_OCTETS = 107
+
+_contexts: dict[int, zmq.Context] = {}
+
+
+def context() -> zmq.Context:
+    """Return this process's context; one inherited by fork is left alone."""
+    found = _contexts.get(os.getpid())
+    if found is None:
+        found = _contexts[os.getpid()] = zmq.Context(io_threads=1)
+        found.set(zmq.MAX_SOCKETS, 4096)
+    return found
+
+
+class EndpointBusy(OSError):
+    """Somebody else serves at this endpoint."""
+
+
+class ZmqTransport:
+    """The transport of one stage."""
+
+    def __init__(self, loop: Loop):
+        self._loop = loop
+
+    def listen(self, endpoint: str, on_frames, on_gone) -> "ZmqListenPort":
+        return ZmqListenPort(self._loop, endpoint, on_frames, on_gone)
+
+    def connect(self, endpoint: str, on_frames, on_up, on_down) -> "ZmqConnectPort":
+        return ZmqConnectPort(self._loop, endpoint, on_frames, on_up, on_down)
+
+    def close(self) -> None:
+        """Give back the context, after all ports were closed."""
+        found = _contexts.pop(os.getpid(), None)
+        if found is not None:
+            found.term()
+
+
+class _SocketQueue:
+    """One ZeroMQ socket as a queue of the loop."""
+
+    def __init__(self, loop: Loop, socket: zmq.Socket, on_message):
+        self._loop = loop
+        self._socket = socket
+        self._on_message = on_message
+        self._fd = socket.get(zmq.FD)
+        self._is_closed = False
+        loop.add_queue(self)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def has_input(self) -> bool:
+        return not self._is_closed and bool(self._socket.get(zmq.EVENTS) & zmq.POLLIN)
+
+    def drain(self) -> bool:
+        socket = self._socket
+        n_octets = 0
+        for _ in range(MESSAGES_PER_DRAIN):
+            try:
+                frames = receive(socket)
+            except zmq.Again:
+                return False
+            self._on_message(frames)
+            if self._is_closed:
+                return False
+            for frame in frames:
+                n_octets += len(frame)
+            if n_octets >= OCTETS_PER_DRAIN:
+                break
+        return self.has_input()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._loop.remove_queue(self)
+
+
+def receive(socket: zmq.Socket) -> list:
+    """Return the frames of one message; raise zmq.Again when there is none. More than MAX_FRAMES are cut off."""
+    frames = [socket.recv(zmq.NOBLOCK, copy=False)]
+    while frames[-1].more:
+        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        if len(frames) > MAX_FRAMES:
+            frames[-1] = frame
+        else:
+            frames.append(frame)
+    return frames
+
+
+def send(socket: zmq.Socket, frames: list) -> None:
+    """Send one message; frames are octets or contiguous arrays. Large ones are sent from where they lie."""
+    last = len(frames) - 1
+    for index, frame in enumerate(frames):
+        flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
+        n_octets = len(frame) if type(frame) is bytes else frame.nbytes
+        if n_octets < COPY_BELOW_OCTETS:
+            socket.send(frame, flags)
+        else:
+            socket.send(frame, flags, copy=False, track=False)
+
+
+class ZmqListenPort:
+    """A ROUTER."""
+
+    def __init__(self, loop: Loop, endpoint: str, on_frames, on_gone):
+        self._loop = loop
+        self._on_frames = on_frames
+        self._on_gone = on_gone
+        self._peers: set[bytes] = set()
+        self._probes: list = []
+        self._socket = context().socket(zmq.ROUTER)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.SNDHWM, 0)
+        self._socket.set(zmq.RCVHWM, ROUTER_QUEUE)
+        self._socket.set(zmq.MAXMSGSIZE, MAX_REQUEST_OCTETS)
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        try:
+            bind(self._socket, endpoint)
+        except Exception:
+            self._socket.disable_monitor()
+            self._socket.close()
+            raise
+        self._queues = [
+            _SocketQueue(loop, self._socket, self._on_message),
+            _SocketQueue(loop, self._monitor, self._on_event),
+        ]
+
+    def send(self, peer: bytes, frames: list) -> bool:
+        try:
+            send(self._socket, [peer, *frames])
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            self._peers.discard(peer)
+            return False
+        return True
+
+    def close(self) -> None:
+        for probe in self._probes:
+            probe.cancel()
+        for queue in self._queues:
+            queue.close()
+        self._socket.disable_monitor()
+        self._socket.close()
+
+    def _on_message(self, frames: list) -> None:
+        peer = frames[0].bytes
+        self._peers.add(peer)
+        self._on_frames(peer, frames[1:])
+
+    def _on_event(self, frames: list) -> None:
+        # The connection may not have been taken out of the ROUTER yet, so it is asked about again a little later.
+        self._probe()
+        self._probes = [probe for probe in self._probes if probe.is_pending]
+        if len(self._probes) < len(PROBE_AGAIN_S):
+            self._probes += [self._loop.call_later(seconds, self._probe) for seconds in PROBE_AGAIN_S]
+
+    def _probe(self) -> None:
+        for peer in list(self._peers):
+            if not self.send(peer, [b""]):
+                self._on_gone(peer)
+
+
+class ZmqConnectPort:
+    """A DEALER that belongs to one endpoint and reconnects by itself."""
+
+    def __init__(self, loop: Loop, endpoint: str, on_frames, on_up, on_down):
+        self._on_up = on_up
+        self._on_down = on_down
+        self._socket = context().socket(zmq.DEALER)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.SNDHWM, 0)
+        self._socket.set(zmq.RCVHWM, 0)
+        self._socket.set(zmq.MAXMSGSIZE, MAX_BATCH_OCTETS)
+        # Requests go out over a connection that stands or not at all; everything is asked anew when one stands.
+        self._socket.set(zmq.IMMEDIATE, 1)
+        self._socket.set(zmq.RECONNECT_IVL, 10)
+        self._socket.set(zmq.RECONNECT_IVL_MAX, 500)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._queues = [
+            _SocketQueue(loop, self._monitor, self._on_event),
+            _SocketQueue(loop, self._socket, on_frames),
+        ]
+        self._socket.connect(endpoint)
+
+    def send(self, frames: list) -> bool:
+        try:
+            send(self._socket, frames)
+        except zmq.Again:
+            return False
+        return True
+
+    def close(self) -> None:
+        for queue in self._queues:
+            queue.close()
+        self._socket.disable_monitor()
+        self._socket.close()
+
+    def _on_event(self, frames: list) -> None:
+        what = parse_monitor_message([frame.bytes for frame in frames])["event"]
+        if what == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._on_up()
+        else:
+            self._on_down()
+
+
+# ---- binding ------------------------------------------------------------------------------------------------------
+
+
+def bind(socket: zmq.Socket, endpoint: str) -> None:
+    """Bind an ipc endpoint for this user alone.
+
+    A socket file that is left over from a process that is gone gives way; one that answers does not (EndpointBusy).
+    """
+    path = Path(endpoint.removeprefix("ipc://"))
+    if len(os.fsencode(path)) > MAX_PATH_OCTETS:
+        raise OSError(errno.ENAMETOOLONG, f"a socket path has at most {MAX_PATH_OCTETS} octets", str(path))
+    make_directory(path.parent)
+    if path.exists():
+        if answers(path):
+            raise EndpointBusy(errno.EADDRINUSE, "another process serves here", str(path))
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink(missing_ok=True)
+    former = os.umask(0o177)
+    try:
+        socket.bind(endpoint)
+    finally:
+        os.umask(former)
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory of the sockets, for this user alone; one that exists is left as it is."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+
+
+def answers(path: Path) -> bool:
+    """Tell whether a process listens on a socket file."""
+    with plain_socket.socket(plain_socket.AF_UNIX) as probe:
+        probe.settimeout(0.2)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+# ---- asking -------------------------------------------------------------------------------------------------------
+
+
+def ask_once(endpoint: str, octets: bytes, timeout_s: float) -> bytes:
+    """Send one question and return the one frame that answers it; raise TimeoutError."""
+    socket = context().socket(zmq.DEALER)
+    try:
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.RECONNECT_IVL, 10)
+        socket.set(zmq.SNDTIMEO, int(timeout_s * 1000))
+        socket.connect(endpoint)
+        socket.send(octets)
+        remaining = int(timeout_s * 1000)
+        while socket.poll(remaining):
+            answer = socket.recv_multipart()
+            if len(answer) == 1 and answer[0]:
+                return answer[0]
+        raise TimeoutError(f"no answer from {endpoint} within {timeout_s:g} s")
+    finally:
+        socket.close()

@@ -1,0 +1,232 @@
+"""The loop of a stage: waits for descriptors and timers, and calls what belongs to them.
+
+Owns one epoll descriptor, the timers, and the time spent in each phase. Never knows ZeroMQ: a queue whose descriptor
+only says "look again" (as ZeroMQ's do) is added with `add_queue` and answers for itself whether it holds more.
+
+One turn:  wait ─▶ descriptors ─▶ queues ─▶ timers ─▶ the callers of `add_turn`, in order (step, pump)
+
+Nothing may take longer than about ten milliseconds in one turn: what has more to do says so, and the next turn does
+not wait. Keepalives depend on it.
+"""
+
+import heapq
+import itertools
+import select
+from collections.abc import Callable
+from typing import Protocol
+
+from common.runtime.clock import Clock, SystemClock
+
+PHASES = ("wait", "descriptors", "queues", "timers", "turns")
+
+
+class Queue(Protocol):
+    """A source of input that must be asked, because its descriptor is only a hint."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when the queue wants to be looked at, or -1."""
+
+    def drain(self) -> bool:
+        """Handle a bounded amount of what has arrived; return True if more is there."""
+
+    def has_input(self) -> bool:
+        """Tell whether something is there; asked before the loop waits."""
+
+
+class Timer:
+    """A call that will be made at a time; `cancel` takes it back."""
+
+    __slots__ = ("at", "callback")
+
+    def __init__(self, at: float, callback: Callable[[], None]):
+        self.at = at
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Take the call back; harmless when it was made already."""
+        self.callback = None
+
+    @property
+    def is_pending(self) -> bool:
+        return self.callback is not None
+
+
+class Loop:
+    """Waits on descriptors, queues and timers."""
+
+    def __init__(self, clock: Clock | None = None):
+        self.clock = clock or SystemClock()
+        self.phase_s = dict.fromkeys(PHASES, 0.0)
+        self.n_turns = 0
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._writers: dict[int, Callable[[], None]] = {}
+        self._queues: list[Queue] = []
+        self._turns: list[Callable[[], bool]] = []
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._n_cancelled = 0
+        self._is_busy = True
+        self._is_stopped = False
+
+    # ---- descriptors --------------------------------------------------------------------------------------------
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call `callback()` in each turn in which `fd` is readable (level-triggered), or in error or hung up."""
+        self._readers[fd] = callback
+        self._watch(fd)
+
+    def add_writer(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call `callback()` in each turn in which `fd` is writable (level-triggered), or in error or hung up."""
+        self._writers[fd] = callback
+        self._watch(fd)
+
+    def remove_reader(self, fd: int) -> None:
+        """Stop reading `fd` for now; harmless if it is not read."""
+        if self._readers.pop(fd, None) is not None:
+            self._watch(fd)
+
+    def remove_writer(self, fd: int) -> None:
+        """Stop waiting for room in `fd`; harmless if nobody waits."""
+        if self._writers.pop(fd, None) is not None:
+            self._watch(fd)
+
+    def remove(self, fd: int) -> None:
+        """Forget a descriptor, before it is closed; harmless if it is not known."""
+        if (self._readers.pop(fd, None) is not None) | (self._writers.pop(fd, None) is not None):
+            self._watch(fd)
+
+    def _watch(self, fd: int) -> None:
+        mask = (select.EPOLLIN if fd in self._readers else 0) | (select.EPOLLOUT if fd in self._writers else 0)
+        try:
+            if mask:
+                try:
+                    self._epoll.modify(fd, mask)
+                except FileNotFoundError:
+                    self._epoll.register(fd, mask)
+            else:
+                self._epoll.unregister(fd)
+        except (FileNotFoundError, OSError):
+            if mask:
+                raise
+
+    # ---- queues, timers, turns ----------------------------------------------------------------------------------
+
+    def add_queue(self, queue: Queue) -> None:
+        """Drain `queue` in each turn in which it has input."""
+        self._queues.append(queue)
+        if queue.fileno() >= 0:
+            self._epoll.register(queue.fileno(), select.EPOLLIN)
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Forget a queue, before its descriptor is closed."""
+        self._queues.remove(queue)
+        if queue.fileno() >= 0:
+            self._epoll.unregister(queue.fileno())
+
+    def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback()` once the clock's monotonic time is at least `at` (seconds)."""
+        timer = Timer(at, callback)
+        heapq.heappush(self._timers, (at, next(self._order), timer))
+        return timer
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback()` once `seconds` from now."""
+        return self.call_at(self.clock.monotonic() + seconds, callback)
+
+    def add_turn(self, callback: Callable[[], bool]) -> None:
+        """Call `callback()` at the end of every turn; while it returns True the loop does not wait."""
+        self._turns.append(callback)
+
+    def next_timer_at(self) -> float | None:
+        """Return when the next timer is due, or None (for tests that turn the clock)."""
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)
+        return timers[0][0] if timers else None
+
+    # ---- running ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Turn until `stop`."""
+        self._is_stopped = False
+        while not self._is_stopped:
+            self.turn()
+
+    def stop(self) -> None:
+        """End `run` after this turn."""
+        self._is_stopped = True
+
+    def turn(self, max_wait_s: float = 60.0) -> bool:
+        """Make one turn; wait at most `max_wait_s` for something to do. Return True if anything was done or is left."""
+        monotonic = self.clock.monotonic
+        phase_s = self.phase_s
+        before = monotonic()
+        events = self._epoll.poll(self._wait_s(before, max_wait_s))
+        now = monotonic()
+        phase_s["wait"] += now - before
+        did_something = self._call_descriptors(events) if events else False
+        before, now = now, monotonic()
+        phase_s["descriptors"] += now - before
+        is_busy = False
+        for queue in self._queues[:]:
+            if queue.has_input():
+                did_something = True
+                is_busy |= queue.drain()
+        before, now = now, monotonic()
+        phase_s["queues"] += now - before
+        if self._timers and self._timers[0][0] <= now:
+            did_something |= self._call_timers(now)
+        before, now = now, monotonic()
+        phase_s["timers"] += now - before
+        for callback in self._turns:
+            is_busy |= bool(callback())
+        # What was sent may have taken in a queue's hint: look again before the next wait.
+        if not is_busy:
+            for queue in self._queues:
+                if queue.has_input():
+                    is_busy = True
+                    break
+        phase_s["turns"] += monotonic() - now
+        self.n_turns += 1
+        self._is_busy = is_busy
+        return did_something or is_busy
+
+    def close(self) -> None:
+        """Give back the epoll descriptor."""
+        self._epoll.close()
+
+    def _wait_s(self, now: float, max_wait_s: float) -> float:
+        if self._is_busy or self.clock.is_manual:
+            return 0
+        next_at = self.next_timer_at()
+        return max_wait_s if next_at is None else max(0.0, min(max_wait_s, next_at - now))
+
+    def _call_descriptors(self, events: list[tuple[int, int]]) -> bool:
+        did_something = False
+        trouble = select.EPOLLERR | select.EPOLLHUP
+        for fd, mask in events:
+            if mask & (select.EPOLLIN | trouble):
+                callback = self._readers.get(fd)
+                if callback is not None:
+                    callback()
+                    did_something = True
+            if mask & (select.EPOLLOUT | trouble):
+                callback = self._writers.get(fd)
+                if callback is not None:
+                    callback()
+                    did_something = True
+        return did_something
+
+    def _call_timers(self, now: float) -> bool:
+        timers = self._timers
+        due = []
+        while timers and timers[0][0] <= now:
+            timer = heapq.heappop(timers)[2]
+            if timer.callback is not None:
+                due.append(timer)
+        for timer in due:
+            callback, timer.callback = timer.callback, None
+            if callback is not None:
+                callback()
+        return bool(due)

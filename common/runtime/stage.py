@@ -1,0 +1,267 @@
+"""The skeleton all stages run on: what a stage is, and the one way to run it.
+
+Owns the start-up and the end of a process. Never knows what a stage does.
+
+    title, log, metrics, bus ─▶ start ─▶ loop { sockets; timers; step; pump } ─▶ SIGTERM ─▶ drain ─▶ exit 0
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+from common.bus.bus import Bus
+from common.bus.control import ControlError, Handler
+from common.config.schema import Config
+from common.kernels import is_compiled
+from common.runtime.clock import Clock, SystemClock
+from common.runtime.log import LEVELS, Log, event
+from common.runtime.loop import Loop
+from common.runtime.metrics import Metrics
+
+
+@dataclass(slots=True)
+class Context:
+    """Everything a stage gets from outside."""
+
+    clock: Clock
+    loop: Loop
+    bus: Bus
+    metrics: Metrics
+    log: Log
+    seed: int
+    """For hashes of data from peers: random in production, fixed in tests."""
+    request_stop: Callable[[str], None] = lambda reason: None
+    """Ends the process in order."""
+
+
+class Stage:
+    """What every stage is. All methods are called from the loop."""
+
+    name: ClassVar[str] = ""
+
+    def __init__(self, config: Config, instance: str, context: Context):
+        self.config = config
+        self.instance = instance
+        self.context = context
+
+    def start(self) -> None:
+        """Open what the stage works with: channels to serve and follow, sockets, timers."""
+
+    def step(self) -> bool:
+        """Do one bounded slice (at most about 10 ms) of pending work; return True if more is pending."""
+        return False
+
+    def status(self) -> dict[str, Any]:
+        """Return what `headrace show stages` and the status page say of this stage."""
+        return {}
+
+    def controls(self) -> dict[str, Handler]:
+        """Return the questions this stage answers, beside the skeleton's."""
+        return {}
+
+    def reload(self, config: Config) -> None:
+        """Go over to another configuration, already validated; raise ValueError if that needs a restart."""
+        raise ValueError(f"{self.name} takes a new configuration only at its start")
+
+    def drain(self) -> None:
+        """Say farewell before the process ends; the bus is still open."""
+
+
+def stage_class(name: str) -> type[Stage]:
+    """Return the class of a stage by its name; raise LookupError if there is none."""
+    try:
+        return import_module(f"stages.{name}.stage").STAGE
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("stages"):
+            raise
+        raise LookupError(f"no stage {name!r}") from None
+
+
+class Skeleton:
+    """A stage on its loop; the same for a process of its own and for tests."""
+
+    def __init__(self, stage: Stage, context: Context, load_config: Callable[[], Config] | None = None):
+        self.stage = stage
+        self.context = context
+        self.reason = ""
+        self._load_config = load_config
+        self._started_at = context.clock.monotonic()
+        context.request_stop = self.stop
+        context.bus.control(
+            {
+                "status": lambda question: self.status(),
+                "metrics": lambda question: {"text": context.metrics.text()},
+                "log-level": self._set_log_level,
+                "reload": lambda question: self.reload(),
+                "stop": self._on_stop,
+            }
+        )
+        context.bus.control(stage.controls())
+        context.loop.add_turn(stage.step)
+        context.loop.add_turn(context.bus.pump)
+        self._add_metrics()
+
+    def start(self) -> None:
+        """Start the stage."""
+        self.stage.start()
+        event(self.context.log, "started", kernels="compiled" if is_compiled() else "uncompiled", pid=os.getpid())
+
+    def run(self) -> None:
+        """Turn until stopped, then drain."""
+        self.context.loop.run()
+        self.drain()
+
+    def drain(self) -> None:
+        """Let the stage say farewell and close the bus."""
+        self.stage.drain()
+        self.context.bus.pump()
+        event(self.context.log, "stopped", reason=self.reason)
+        self.context.bus.close()
+
+    def stop(self, reason: str) -> None:
+        """End `run` after this turn."""
+        self.reason = reason
+        self.context.loop.stop()
+
+    def reload(self) -> dict[str, Any]:
+        """Read the configuration again; one that is bad never replaces the one that runs."""
+        if self._load_config is None:
+            raise ControlError("there is no file to read again")
+        try:
+            self.stage.reload(self._load_config())
+        except Exception as error:
+            event(self.context.log, "reload-refused", "error", problem=error)
+            raise ControlError(f"not reloaded: {error}") from error
+        event(self.context.log, "reloaded")
+        return {}
+
+    def status(self) -> dict[str, Any]:
+        """Return the stage's own status and what the skeleton knows."""
+        context = self.context
+        return {
+            **self.stage.status(),
+            "stage": self.stage.name,
+            "instance": self.stage.instance,
+            "pid": os.getpid(),
+            "uptime_s": round(context.clock.monotonic() - self._started_at, 3),
+            "compiled": is_compiled(),
+            "loop": {"turns": context.loop.n_turns, "phase_s": dict(context.loop.phase_s)},
+            "events": dict(context.log.counts),
+            "bus": context.bus.status(),
+        }
+
+    def _set_log_level(self, question: dict) -> dict:
+        if question.get("level") not in LEVELS:
+            raise ControlError(f"a level is one of {', '.join(LEVELS)}")
+        self.context.log.set_level(question["level"])
+        return {}
+
+    def _on_stop(self, question: dict) -> dict:
+        self.stop("asked to")
+        return {}
+
+    def _add_metrics(self) -> None:
+        context = self.context
+        phases = context.metrics.gauge("loop_phase_seconds", "Time spent in each phase of the loop.", ["phase"])
+        lag = context.metrics.gauge("bus_reader_lag_changes", "Changes a reader has yet to get.", ["reader", "channel"])
+        compiled = context.metrics.gauge("kernels_compiled_flag", "1 if every kernel runs compiled.")
+        compiled.set(1 if is_compiled() else 0)
+
+        def refresh() -> None:
+            for phase, seconds in context.loop.phase_s.items():
+                phases.labels(phase).set(seconds)
+            lag.clear()
+            for reader in context.bus.status()["readers"]:
+                lag.labels(reader["reader"], reader["channel"]).set(reader["lag"])
+
+        context.metrics.before_scrape(refresh)
+
+
+def make_context(config: Config, name: str, instance: str) -> Context:
+    """Return the context of a stage in a process of its own."""
+    from common.bus.zmq_transport import ZmqTransport
+
+    clock = SystemClock()
+    loop = Loop(clock)
+    metrics = Metrics(name, instance)
+    events = metrics.counter("events", "Events, by name.", ["event"])
+    log = Log(
+        f"{name}.{instance}",
+        form=config.log.format,
+        level=config.log.level,
+        clock=clock,
+        count=lambda event_name: events.labels(event_name).inc(),
+    )
+    bus = Bus(config.router.run_dir, name, instance, loop, ZmqTransport(loop), log)
+    return Context(clock, loop, bus, metrics, log, int.from_bytes(os.urandom(8), "little"))
+
+
+def run_stage(name: str, config: Config, instance: str = "0", path: str | Path | None = None) -> int:
+    """Run one stage in this process until SIGTERM or SIGINT; return the exit status.
+
+    path: the configuration file, read again on SIGHUP.
+    """
+    set_title(f"hr-{name}.{instance}")
+    context = make_context(config, name, instance)
+    stage = stage_class(name)(config, instance, context)
+    skeleton = Skeleton(stage, context, _loader(path))
+    with wake_on_signals(context.loop):
+        signal.signal(signal.SIGTERM, lambda number, frame: skeleton.stop("SIGTERM"))
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, lambda number, frame: skeleton.stop("SIGINT"))
+        signal.signal(
+            signal.SIGHUP, lambda number, frame: context.loop.call_later(0, lambda: _reload_quietly(skeleton))
+        )
+        skeleton.start()
+        skeleton.run()
+    return 0
+
+
+def _loader(path: str | Path | None) -> Callable[[], Config] | None:
+    if path is None:
+        return None
+    from common.config.load import load
+
+    return lambda: load(path)
+
+
+def _reload_quietly(skeleton: Skeleton) -> None:
+    with contextlib.suppress(ControlError):  # logged already
+        skeleton.reload()
+
+
+def set_title(title: str) -> None:
+    """Give this process a name that `ps` and `top` show (15 characters)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(title[:15])
+
+
+@contextlib.contextmanager
+def wake_on_signals(loop: Loop):
+    """Make a signal end the loop's wait, so that its handler's wish is seen at once."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+
+    def on_wake() -> None:
+        with contextlib.suppress(BlockingIOError):
+            while reader.recv(256):
+                pass
+
+    former = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    loop.add_reader(reader.fileno(), on_wake)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(former)
+        loop.remove(reader.fileno())
+        reader.close()
+        writer.close()
+        sys.stderr.flush()
