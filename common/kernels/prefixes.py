@@ -13,25 +13,77 @@ import numpy as np
 from common.arrays import allocate, grown
 
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-MIX_1 = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
-MIX_2 = cython.declare(cython.ulonglong, 0xD6E8FEB86659FD93)
+SIP_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
+SIP_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
+SIP_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
+SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
+BLOCK = cython.declare(cython.Py_ssize_t, 32)  # prefixes whose cache misses overlap
 
 
 @cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def mix(
-    hi: cython.ulonglong, lo: cython.ulonglong, length: cython.ulonglong, seed: cython.ulonglong
+def added(a: cython.ulonglong, b: cython.ulonglong) -> cython.ulonglong:
+    """Add modulo 2**64."""
+    if cython.compiled:
+        return a + b
+    else:
+        return (a + b) & MASK64
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def rotated(word: cython.ulonglong, n_bits: cython.int) -> cython.ulonglong:
+    """Rotate to the left."""
+    if cython.compiled:
+        return word << n_bits | word >> (64 - n_bits)
+    else:
+        return (word << n_bits | word >> (64 - n_bits)) & MASK64
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def hashed(
+    hi: cython.ulonglong, lo: cython.ulonglong, length: cython.uchar, is_wide: cython.bint, seed: cython.ulonglong
 ) -> cython.ulonglong:
-    """Hash one prefix: multiply and fold, keyed by the seed so that peers cannot aim at a slot."""
-    h: cython.ulonglong = hi ^ seed
-    h = (h * MIX_1) & MASK64
-    h ^= h >> 32
-    h = ((h ^ lo ^ (length << 56)) * MIX_2) & MASK64
-    h ^= h >> 32
-    h = (h * MIX_2) & MASK64
-    return h ^ (h >> 29)
+    """Hash one prefix: SipHash-1-3 keyed by the seed, so that peers cannot aim at a slot.
+
+    The words are hi, lo and the length; of a narrow prefix, whose lower half of hi is zero, one holds all.
+    """
+    v0: cython.ulonglong = seed ^ SIP_0
+    v1: cython.ulonglong = seed ^ SIP_1
+    v2: cython.ulonglong = seed ^ SIP_2
+    v3: cython.ulonglong = seed ^ SIP_3
+    n_words: cython.int = 3 if is_wide else 1
+    word: cython.ulonglong = hi if is_wide else hi | length
+    k: cython.int
+    for k in range(n_words + 3):
+        if k == 1:
+            word = lo
+        if k == 2:
+            word = length
+        if k >= n_words:
+            word = 0
+        if k == n_words:
+            v2 ^= 0xFF
+        v3 ^= word
+        v0 = added(v0, v1)
+        v2 = added(v2, v3)
+        v1 = rotated(v1, 13) ^ v0
+        v3 = rotated(v3, 16) ^ v2
+        v0 = rotated(v0, 32)
+        v2 = added(v2, v1)
+        v0 = added(v0, v3)
+        v1 = rotated(v1, 17) ^ v2
+        v3 = rotated(v3, 21) ^ v0
+        v2 = rotated(v2, 32)
+        v0 ^= word
+    return v0 ^ v1 ^ v2 ^ v3
 
 
 @cython.cclass
@@ -47,6 +99,8 @@ class PrefixTable:
     _lo: cython.ulonglong[::1]
     _length: cython.uchar[::1]
     _slots: cython.uint[::1]
+    _hashes: cython.ulonglong[::1]  # of the block of prefixes in work
+    touched: cython.ulonglong  # see `_fetch_ahead`; means nothing
     hi_column: object
     lo_column: object
     length_column: object
@@ -60,6 +114,7 @@ class PrefixTable:
         self.hi_column = allocate(0, np.uint64)
         self.lo_column = allocate(0, np.uint64)
         self.length_column = allocate(0, np.uint8)
+        self._hashes = memoryview(allocate(BLOCK, np.uint64))
         self._resize_rows(max(capacity, 16))
         self._rebuild_slots(max(capacity, 16))
 
@@ -116,11 +171,17 @@ class PrefixTable:
         if (self.n_rows + n) * 8 > self._slots.shape[0] * 5:
             self._rebuild_slots(max(self.n_rows + n, self.n_rows * 3 // 2))
         i: cython.Py_ssize_t
+        first: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t
         with cython.nogil:
-            for i in range(n):
-                rows[i] = self._find_or_insert(
-                    hi[i], lo[i] if self.is_wide else 0, length[i], not has_ids or ids[i] != 0
-                )
+            while first < n:
+                end = min(first + BLOCK, n)
+                self._fetch_ahead(hi, lo, length, first, end)
+                for i in range(first, end):
+                    rows[i] = self._find(hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first])
+                    if rows[i] == 0 and (not has_ids or ids[i] != 0):
+                        rows[i] = self._insert(hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first])
+                first = end
         return result
 
     def find(
@@ -136,9 +197,15 @@ class PrefixTable:
         result = np.empty(n, np.uint32)
         rows: cython.uint[::1] = memoryview(result)
         i: cython.Py_ssize_t
+        first: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t
         with cython.nogil:
-            for i in range(n):
-                rows[i] = self._find_or_insert(hi[i], lo[i] if self.is_wide else 0, length[i], False)
+            while first < n:
+                end = min(first + BLOCK, n)
+                self._fetch_ahead(hi, lo, length, first, end)
+                for i in range(first, end):
+                    rows[i] = self._find(hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first])
+                first = end
         return result
 
     def release(self, rows: cython.const[cython.uint][::1]):
@@ -151,25 +218,60 @@ class PrefixTable:
     # ---- the index --------------------------------------------------------------------------------------------
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
-    def _find_or_insert(
-        self, hi: cython.ulonglong, lo: cython.ulonglong, length: cython.uchar, insert: cython.bint
+    def _fetch_ahead(
+        self,
+        hi: cython.const[cython.ulonglong][::1],
+        lo: cython.const[cython.ulonglong][::1],
+        length: cython.const[cython.uchar][::1],
+        first: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.void:
+        """Hash a block of prefixes and touch what their searches will read, so that the cache misses overlap."""
+        mask: cython.ulonglong = self._slots.shape[0] - 1
+        touched: cython.ulonglong = 0
+        i: cython.Py_ssize_t
+        row: cython.uint
+        for i in range(first, end):
+            self._hashes[i - first] = hashed(hi[i], lo[i] if self.is_wide else 0, length[i], self.is_wide, self.seed)
+        for i in range(end - first):
+            row = self._slots[self._hashes[i] & mask]
+            touched ^= self._hi[row] ^ self._length[row]
+        self.touched = touched
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _find(
+        self, hi: cython.ulonglong, lo: cython.ulonglong, length: cython.uchar, hash: cython.ulonglong
     ) -> cython.uint:
         mask: cython.ulonglong = self._slots.shape[0] - 1
-        slot: cython.ulonglong = mix(hi, lo, length, self.seed) & mask
+        slot: cython.ulonglong = hash & mask
         row: cython.uint
         while True:
             row = self._slots[slot]
             if row == 0:
-                break
+                return 0
             if self._hi[row] == hi and self._length[row] == length and (not self.is_wide or self._lo[row] == lo):
                 return row
             slot = (slot + 1) & mask
-        if not insert:
-            return 0
-        if self.free_head != 0:
-            row = self.free_head
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _insert(
+        self, hi: cython.ulonglong, lo: cython.ulonglong, length: cython.uchar, hash: cython.ulonglong
+    ) -> cython.uint:
+        mask: cython.ulonglong = self._slots.shape[0] - 1
+        slot: cython.ulonglong = hash & mask
+        while self._slots[slot] != 0:
+            slot = (slot + 1) & mask
+        row: cython.uint = self.free_head
+        if row != 0:
             self.free_head = cython.cast(cython.uint, self._hi[row])
         else:
             row = self.top
@@ -187,7 +289,7 @@ class PrefixTable:
     @cython.exceptval(check=False)
     def _home(self, row: cython.uint) -> cython.ulonglong:
         lo: cython.ulonglong = self._lo[row] if self.is_wide else 0
-        return mix(self._hi[row], lo, self._length[row], self.seed) & (self._slots.shape[0] - 1)
+        return hashed(self._hi[row], lo, self._length[row], self.is_wide, self.seed) & (self._slots.shape[0] - 1)
 
     @cython.cfunc
     @cython.nogil
