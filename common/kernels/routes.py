@@ -30,6 +30,7 @@ from common.arrays import allocate, grown
 
 UNCONFIRMED = cython.declare(cython.uchar, 1)
 FREE = cython.declare(cython.uchar, 128)
+BLOCK = cython.declare(cython.Py_ssize_t, 32)  # routes whose cache misses overlap
 
 
 @cython.cfunc
@@ -59,6 +60,8 @@ class RouteTable:
     _flags: cython.uchar[::1]
     _head: cython.uint[::1]
     _n_by_source: cython.uint[::1]
+    _found: cython.uint[::1]  # rows of the block of routes in work
+    touched: cython.uint  # see `_find_block`; means nothing
     prefix_column: object
     source_column: object
     attributes_column: object
@@ -79,6 +82,7 @@ class RouteTable:
         self.flags_column = allocate(0, np.uint8)
         self.head_column = allocate(1024, np.uint32)
         self.n_by_source_column = allocate(64, np.uint32)
+        self._found = memoryview(allocate(BLOCK, np.uint32))
         self._head = memoryview(self.head_column)
         self._n_by_source = memoryview(self.n_by_source_column)
         self._resize_rows(max(capacity, 16))
@@ -189,27 +193,33 @@ class RouteTable:
         row: cython.uint
         old: cython.uint
         i: cython.Py_ssize_t
+        first: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t
         with cython.nogil:
-            for i in range(n):
-                if prefix_rows[i] == 0:
-                    continue
-                row = self._find(prefix_rows[i], sources[i * step])
-                if row == 0:
-                    if ids[i] == 0:
+            while first < n:
+                end = min(first + BLOCK, n)
+                self._find_block(prefix_rows, sources, step, first, end)
+                for i in range(first, end):
+                    row = self._found[i - first]
+                    if row == 0:  # unless an earlier row of this block has brought it
+                        row = self._find(prefix_rows[i], sources[i * step])
+                    if row == 0:
+                        if ids[i] == 0 or prefix_rows[i] == 0:
+                            continue
+                        row = self._insert(prefix_rows[i], sources[i * step])
+                    old = self._attributes[row]
+                    self._flags[row] &= ~UNCONFIRMED
+                    if old == ids[i]:
                         continue
-                    row = self._insert(prefix_rows[i], sources[i * step])
-                old = self._attributes[row]
-                self._flags[row] &= ~UNCONFIRMED
-                if old == ids[i]:
-                    continue
-                self._attributes[row] = ids[i]
-                self._count(row, old, ids[i])
-                if old != 0:
-                    references[old] -= 1
-                if ids[i] != 0:
-                    references[ids[i]] += 1
-                changed[n_changed] = row
-                n_changed += 1
+                    self._attributes[row] = ids[i]
+                    self._count(row, old, ids[i])
+                    if old != 0:
+                        references[old] -= 1
+                    if ids[i] != 0:
+                        references[ids[i]] += 1
+                    changed[n_changed] = row
+                    n_changed += 1
+                first = end
         return result[:n_changed]
 
     def purge(
@@ -272,6 +282,37 @@ class RouteTable:
         return result[:n]
 
     # ---- chains -----------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _find_block(
+        self,
+        prefix_rows: cython.const[cython.uint][::1],
+        sources: cython.const[cython.uint][::1],
+        step: cython.Py_ssize_t,
+        first: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.void:
+        """Find the rows of a block of routes into `_found`, all chains in step so that their cache misses overlap."""
+        n_moved: cython.uint = 1
+        touched: cython.uint = 0
+        row: cython.uint
+        i: cython.Py_ssize_t
+        for i in range(first, end):
+            self._found[i - first] = self._head[prefix_rows[i]]
+        while n_moved != 0:
+            n_moved = 0
+            for i in range(first, end):
+                row = self._found[i - first]
+                if self._source[row] != sources[i * step]:
+                    self._found[i - first] = self._next[row]  # row 0 is followed by itself
+                    n_moved += row != 0
+        for i in range(first, end):
+            row = self._found[i - first]
+            touched ^= self._attributes[row] ^ self._flags[row]
+        self.touched = touched
 
     @cython.cfunc
     @cython.inline
