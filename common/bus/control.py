@@ -41,8 +41,8 @@ class Control:
             return {"ok": True, **(handler(question) or {})}
         except ControlError as error:
             return {"error": str(error)}
-        except (KeyError, ValueError, TypeError, LookupError) as error:
-            # The question comes from outside; a wrong argument must not end the stage.
+        except Exception as error:
+            # The question comes from outside: whatever it brings about must not end the stage.
             event(self._log, "control-error", "warning", ask=question.get("ask"), problem=repr(error))
             return {"error": f"{type(error).__name__}: {error}"}
 
@@ -53,7 +53,7 @@ class Control:
         except SchemaError as error:
             event(self._log, "control-garbage", "warning", peer=peer, problem=error)
             return
-        self.port.send(peer, [msgpack.packb(self.answer(question), default=str)])
+        self.port.send(peer, [msgpack.packb(self.answer(question), default=_plain)])
 
     def on_gone(self, peer: bytes) -> None:
         """Nothing is kept of who has asked."""
@@ -61,6 +61,15 @@ class Control:
     def close(self) -> None:
         if self.port is not None:
             self.port.close()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value msgpack knows for one it does not: numbers of numpy, sets, addresses."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)
 
 
 def ask(

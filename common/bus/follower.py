@@ -191,12 +191,14 @@ class Follower:
     def grant(self, octets: int) -> None:
         """Give credit back by hand (`is_credit_manual`)."""
         if octets > 0:
+            self._owed = max(0, self._owed - octets)
             self._link.port.send(encode_credit(self._subscription, octets))
 
-    def restart(self, position: Position) -> None:
-        """Ask again, from another position."""
+    def restart(self, position: Position, owed: int = 0) -> None:
+        """Ask again, from another position; `owed` octets of the credit are still in use (`is_credit_manual`)."""
         self.stop_asking()
         self.position = position
+        self._owed = owed
         self.ask()
 
     def close(self) -> None:
@@ -213,6 +215,8 @@ class Follower:
         """Ask for the channel from the present position, under a new number."""
         if self._is_closed:
             return
+        if self._retry is not None:
+            self._retry.cancel()
         self._link.drop(self._subscription)
         self._subscription = self._link.add(self)
         self._send_read()
@@ -228,6 +232,7 @@ class Follower:
         self._retry_s = FIRST_RETRY_S
         size = batch.n_octets
         self.head = batch.head
+        self._owed += size
         self._handle(batch)
         self.n_batches += 1
         self.n_octets += size
@@ -236,7 +241,6 @@ class Follower:
         self.position = batch.position
         if self._is_credit_manual:
             return
-        self._owed += size
         # A quarter of the window at once: small batches do not each cost a message back.
         if self._owed * 4 >= self.credit:
             self._link.port.send(encode_credit(subscription, self._owed))
@@ -260,6 +264,8 @@ class Follower:
             self._retry_s = min(self._retry_s * 2, LAST_RETRY_S)
 
     def _send_read(self) -> None:
-        self._owed = 0
-        request = Request(self.channel, self.params, self._link.reader, self.position, self.credit)
+        if not self._is_credit_manual:
+            self._owed = 0
+        credit = max(0, self.credit - self._owed)
+        request = Request(self.channel, self.params, self._link.reader, self.position, credit)
         self._link.port.send(encode_read(self._subscription, request))

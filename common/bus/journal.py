@@ -1,7 +1,7 @@
 """A table as a source of batches: what a reader's position in the journal means in rows of the table.
 
-Owns the marks (session events that keep their place among the changes). Never keeps a reader: everything a read needs is
-in the position, so one source serves all readers of the same view.
+Owns the marks (session events that keep their place among the changes). Never keeps a reader: everything a read needs
+is in the position, so one source serves all readers of the same view.
 
     epoch not ours ─────────▶ BEGIN  preamble  rows 1.. by row number  epilogue  END ─┐
     sequence not held ──────▶ GAP|BEGIN  ...                                          ├─▶ journal from `sequence`

@@ -116,11 +116,11 @@ class RelaySource(Source):
 
     def restart(self) -> None:
         """Begin a snapshot; what has not been read yet is of another version."""
-        for batch in self._pending:
-            self._n_out -= batch.n_octets
+        in_flight = self._n_out - self._n_returned_out - sum(batch.n_octets for batch in self._pending)
         self._pending.clear()
         self._start_accounts()
-        self._follower.restart(START)
+        self._n_in = self._n_out = in_flight
+        self._follower.restart(START, owed=in_flight)
 
     def _start_accounts(self) -> None:
         self._n_in = self._n_out = self._n_returned_in = self._n_returned_out = 0

@@ -61,10 +61,7 @@ class ZmqTransport:
         return ZmqConnectPort(self._loop, endpoint, on_frames, on_up, on_down)
 
     def close(self) -> None:
-        """Give back the context, after all ports were closed."""
-        found = _contexts.pop(os.getpid(), None)
-        if found is not None:
-            found.term()
+        """Nothing of its own is open: the context belongs to the process and ends with it."""
 
 
 class _SocketQueue:
