@@ -1,0 +1,198 @@
+"""The commands `show ...`: what the stages know, as tables for people or as JSON for programs.
+
+Owns: the columns shown. Never: computes what a stage can tell, nor asks for more than it shows.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from common.cli.asking import Router, asks_router, find_router, say_and_exit
+from common.cli.text import as_json, as_json_line, duration, pairs, table
+
+Column = tuple[str, str] | tuple[str, str, Callable[[Any], Any]]
+
+NEIGHBORS: tuple[Column, ...] = (
+    ("neighbor", "name"),
+    ("address", "address"),
+    ("AS", "asn", str),
+    ("state", "state"),
+    ("since", "since_s", duration),
+    ("received", "n_received"),
+    ("told", "n_advertised"),
+    ("last error", "last_error"),
+)
+ROUTES: tuple[Column, ...] = (
+    ("prefix", "prefix"),
+    ("next hop", "next_hop"),
+    ("neighbor", "neighbor"),
+    ("local pref", "local_pref", str),
+    ("MED", "med", str),
+    ("origin", "origin"),
+    ("AS path", "as_path"),
+    ("refused", "refused"),
+)
+CANDIDATES: tuple[Column, ...] = (
+    ("", "is_chosen", lambda value: "*" if value else ""),
+    ("neighbor", "neighbor"),
+    ("next hop", "next_hop"),
+    ("local pref", "local_pref", str),
+    ("MED", "med", str),
+    ("origin", "origin"),
+    ("AS path", "as_path"),
+    ("why", "why"),
+)
+STAGES: tuple[Column, ...] = (
+    ("stage", "stage"),
+    ("instance", "instance"),
+    ("pid", "pid", str),
+    ("state", "state"),
+    ("since", "since_s", duration),
+    ("restarts", "n_restarts"),
+    ("memory", "memory"),
+    ("last end", "last_end"),
+)
+
+
+def rows_as_table(columns: Iterable[Column], rows: list[dict]) -> str:
+    """Return those of the columns that any row has, as a table; numbers to the right."""
+    used = [column for column in columns if any(row.get(column[1]) not in (None, "", []) for row in rows)]
+    used = used or list(columns)[:1]
+    cells = [
+        [column[2](row[column[1]]) if len(column) > 2 and row.get(column[1]) is not None else row.get(column[1], "")
+         for column in used]
+        for row in rows
+    ]  # fmt: skip
+    right = "".join("r" if cells and all(isinstance(line[i], int) for line in cells) else " " for i in range(len(used)))
+    return table([column[0] for column in used], cells, right)
+
+
+@click.group()
+def show() -> None:
+    """Show neighbors, routes and stages of a running router."""
+
+
+def showing(command: Callable) -> click.Command:
+    """Make a command of `show`: gives it the router, and whether JSON is asked for."""
+
+    def call(run_dir, file, **arguments):
+        return command(find_router(run_dir, file), **arguments)
+
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    call.__click_params__ = getattr(command, "__click_params__", [])
+    call = click.option("--json", "is_json", is_flag=True, help="Answer in JSON.")(call)
+    return show.command(command.__name__)(asks_router(call))
+
+
+@showing
+def neighbors(router: Router, is_json: bool) -> None:
+    """Show all neighbors, their state, and how many routes went each way."""
+    rows = [row for instance in router.instances("speaker") for row in _list(router, "speaker", "neighbors", instance)]
+    click.echo(as_json(rows) if is_json else rows_as_table(NEIGHBORS, rows))
+
+
+@showing
+@click.argument("name")
+def neighbor(router: Router, name: str, is_json: bool) -> None:
+    """Show all about the neighbor NAME."""
+    answer, _ = _ask_holder(router, name)
+    click.echo(as_json(answer) if is_json else _tree(answer))
+
+
+@showing
+@click.argument("prefix")
+def route(router: Router, prefix: str, is_json: bool) -> None:
+    """Show all candidates for PREFIX, the chosen one, and why each other lost."""
+    answer = router.ask("rib", "route", prefix=prefix)
+    if is_json:
+        click.echo(as_json(answer))
+    elif not answer["candidates"]:
+        say_and_exit(f"no route for {prefix}")
+    else:
+        click.echo(answer["prefix"])
+        click.echo(rows_as_table(CANDIDATES, answer["candidates"]))
+
+
+@showing
+@click.option("--received", metavar="NEIGHBOR", help="What this neighbor announced, as received.")
+@click.option("--advertised", metavar="NEIGHBOR", help="What this neighbor was told.")
+@click.option("--family", type=click.Choice(["ipv4-unicast", "ipv6-unicast"]), help="Only this family.")
+@click.option("--limit", type=click.IntRange(1), help="No more than this many.")
+def routes(router: Router, received: str, advertised: str, family: str, limit: int | None, is_json: bool) -> None:
+    """Show chosen routes, or those received from or told to one neighbor; JSON is one route a line."""
+    if received and advertised:
+        raise click.UsageError("--received and --advertised exclude each other")
+    if received or advertised:
+        name, question = received or advertised, "received" if received else "advertised"
+        _, instance = _ask_holder(router, name)
+        rows = router.pages("speaker", question, instance, limit, neighbor=name, family=family)
+    else:
+        rows = router.pages("rib", "routes", "0", limit, family=family)
+    if is_json:
+        for row in rows:
+            click.echo(as_json_line(row))
+        return
+    while page := list(itertools.islice(rows, 1000)):
+        click.echo(rows_as_table(ROUTES, page))
+
+
+@showing
+def stages(router: Router, is_json: bool) -> None:
+    """Show all stages: process, state, restarts and memory."""
+    rows = {(row["stage"], row["instance"]): row for row in _supervised(router)}
+    for stage, instance in router.stages():
+        row = rows.setdefault((stage, instance), {"stage": stage, "instance": instance, "state": "alone"})
+        answer = router.ask_or_error(stage, "status", instance)
+        row["status"] = answer if isinstance(answer, dict) else {}
+        if isinstance(answer, str):
+            row["state"], row["last_end"] = "silent", answer
+    if not rows:
+        say_and_exit(f"no stage answers in {router.run_dir}: is headrace running? (--run-dir or --config says where)")
+    for row in rows.values():
+        row["pss_octets"] = memory_octets(row.get("pid"))
+        row["memory"] = "" if row["pss_octets"] is None else f"{row['pss_octets'] / (1 << 20):.1f} MiB"
+    click.echo(as_json(list(rows.values())) if is_json else rows_as_table(STAGES, list(rows.values())))
+
+
+def memory_octets(pid: int | None) -> int | None:
+    """Return the proportional set size of a process, None where the kernel does not tell us."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return None
+
+
+def _supervised(router: Router) -> list[dict]:
+    if not (router.run_dir / "supervisor.0.control").exists():
+        return []
+    answer = router.ask_or_error("supervisor", "status")
+    return answer["stages"] if isinstance(answer, dict) else []
+
+
+def _list(router: Router, stage: str, question: str, instance: str) -> list[dict]:
+    return router.ask(stage, question, instance)[question]
+
+
+def _ask_holder(router: Router, name: str) -> tuple[dict, str]:
+    """Return what the speaker that holds the session with `name` says of it, and its instance."""
+    reason = ""
+    for instance in router.instances("speaker"):
+        answer = router.ask_or_error("speaker", "neighbor", instance, name=name)
+        if isinstance(answer, dict):
+            return answer, instance
+        reason = answer
+    say_and_exit(reason)
+    raise AssertionError
+
+
+def _tree(value: dict, indent: str = "") -> str:
+    """Return a nested map as indented lines."""
+    plain = {name: item for name, item in value.items() if not isinstance(item, dict) and name != "ok"}
+    parts = [indent + line for line in pairs(plain).splitlines()]
+    for name, item in value.items():
+        if isinstance(item, dict):
+            parts += [f"{indent}{name}", _tree(item, indent + "  ")]
+    return "\n".join(parts)
