@@ -34,8 +34,12 @@ install_headrace() {
     [ "$(cat .venv/stamp 2>/dev/null)" = "$stamp" ] && return
     install_build_tools
     [ -x "$python" ] || python3 -m venv .venv
-    echo "installing Headrace into .venv (about a minute)" >&2
-    "$python" -m pip install --quiet --disable-pip-version-check --editable '.[test]' >&2 || exit 1
+    echo "installing Headrace into .venv (a minute or two)" >&2
+    if ! "$python" -m pip install --disable-pip-version-check --editable '.[test]' >.venv/install.log 2>&1; then
+        tail -n 40 .venv/install.log >&2
+        echo "installing failed; all of it is in .venv/install.log" >&2
+        exit 1
+    fi
     echo "$stamp" >.venv/stamp
 }
 

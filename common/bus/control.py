@@ -7,21 +7,18 @@ that is long is given in pages, and the question for the next one says where it 
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgpack
 
-from common.bus.channels import control_endpoint
+from common.bus.question import ControlError, ask
 from common.bus.schema import SchemaError
 from common.bus.wire import ListenPort, decode_map
 from common.runtime.log import Log, event
 
+__all__ = ["Control", "ControlError", "Handler", "ask"]
+
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-class ControlError(Exception):
-    """The question cannot be answered; the text says why."""
 
 
 class Control:
@@ -70,21 +67,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(value)
     return str(value)
-
-
-def ask(
-    run_dir: str | Path, stage: str, instance: str = "0", question: str = "status", timeout_s: float = 2.0, **arguments
-) -> dict[str, Any]:
-    """Put a question to a running stage and return its answer.
-
-    Raises ControlError with the stage's reason, TimeoutError when no answer comes in time.
-    """
-    from common.bus.zmq_transport import ask_once
-
-    octets = ask_once(
-        control_endpoint(run_dir, stage, instance), msgpack.packb({"ask": question, **arguments}), timeout_s
-    )
-    answer = msgpack.unpackb(octets, strict_map_key=False)
-    if "error" in answer:
-        raise ControlError(answer["error"])
-    return answer

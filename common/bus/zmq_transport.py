@@ -1,4 +1,4 @@
-"""The transport between processes: ZeroMQ over ipc sockets. The only module that imports zmq.
+"""The transport between processes: ZeroMQ over ipc sockets. Only this module and question.py import zmq.
 
 Owns the process's ZeroMQ context and every ZeroMQ socket. One ROUTER a stage, one DEALER for each (stage, endpoint).
 Never queues without bound: what an owner sends is bounded by its readers' credit, what a stranger sends by the
@@ -272,25 +272,3 @@ def answers(path: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-# ---- asking -------------------------------------------------------------------------------------------------------
-
-
-def ask_once(endpoint: str, octets: bytes, timeout_s: float) -> bytes:
-    """Send one question and return the one frame that answers it; raise TimeoutError."""
-    socket = context().socket(zmq.DEALER)
-    try:
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.RECONNECT_IVL, 10)
-        socket.set(zmq.SNDTIMEO, int(timeout_s * 1000))
-        socket.connect(endpoint)
-        socket.send(octets)
-        remaining = int(timeout_s * 1000)
-        while socket.poll(remaining):
-            answer = socket.recv_multipart()
-            if len(answer) == 1 and answer[0]:
-                return answer[0]
-        raise TimeoutError(f"no answer from {endpoint} within {timeout_s:g} s")
-    finally:
-        socket.close()

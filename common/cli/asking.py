@@ -38,6 +38,9 @@ class Router:
         names = (path.name.removesuffix(".control").split(".", 1) for path in sorted(self.run_dir.glob("*.control")))
         return [(name[0], name[1]) for name in names if len(name) == 2 and name[0] != "supervisor"]
 
+    def _nobody(self, stage: str) -> str:
+        return f"no {stage} answers in {self.run_dir}: is headrace running? (--run-dir or --config says where)"
+
     def ask(self, stage: str, question: str, instance: str = "0", **arguments: Any) -> dict:
         """Ask one stage; exit with its reason when it refuses, or when it does not answer."""
         answer = self.ask_or_error(stage, question, instance, **arguments)
@@ -47,8 +50,10 @@ class Router:
 
     def ask_or_error(self, stage: str, question: str, instance: str = "0", **arguments: Any) -> dict | str:
         """Ask one stage; return its answer, or in words why there is none."""
-        from common.bus.control import ControlError, ask
+        from common.bus.question import ControlError, ask
 
+        if not (self.run_dir / f"{stage}.{instance}.control").exists():
+            return self._nobody(stage)
         try:
             return ask(self.run_dir, stage, instance, question, timeout_s=TIMEOUT_S, **arguments)
         except (ControlError, TimeoutError, OSError) as error:

@@ -47,7 +47,7 @@ def test_common_imports_no_stage():
 @pytest.mark.parametrize(
     ("module", "owners"),
     [
-        ("zmq", {"common/bus/zmq_transport.py"}),
+        ("zmq", {"common/bus/zmq_transport.py", "common/bus/question.py"}),
         ("pyroute2", {"stages/fib/", "stages/speaker/"}),
         ("flask", {"stages/status/"}),
         ("waitress", {"stages/status/"}),
