@@ -4,7 +4,8 @@ Owns the ring of row numbers and, for each row, the sequence of its latest entry
 owner of the table gathers that when a batch is sent. Only a row's latest entry counts, so a reader gets each row once,
 however often it changed.
 
-Sequences start at 1. A reader at sequence s has received every entry below s. Three marks rise:
+Sequences start at 1 unless the owner says otherwise. A reader at sequence s has received every entry below s. Three
+marks rise:
 
     tail ........ horizon .................... head
     oldest entry  oldest position from which   the next
@@ -14,8 +15,8 @@ A row that is gone stays in its table until all readers have passed its latest e
 come to that, and raises the horizon. A reader that nobody waited for (a tap) may then be below the horizon and needs a
 snapshot.
 
-Row 0 is no row. `last` is 0 for a row that has no entry a reader could still wait for: it was never appended, or
-`removable` has returned it.
+Row 0 is no row: its entries only keep a place, and no reader gets them. `last` is 0 for a row that has no entry a
+reader could still wait for: it was never appended, or `removable` has returned it.
 """
 
 import cython
@@ -31,6 +32,7 @@ class Journal:
     """A ring of 2**capacity_power row numbers, and the sequence of each row's latest entry."""
 
     mask: cython.ulonglong
+    first_sequence: cython.ulonglong
     next_sequence: cython.ulonglong
     floor: cython.ulonglong  # the horizon
     swept: cython.ulonglong  # entries below have been looked at by `removable`
@@ -38,13 +40,14 @@ class Journal:
     _last: cython.uint[::1]  # low 32 bits of the sequence of each row's latest entry; 0: none
     last_column: object
 
-    def __init__(self, capacity_power: int = 22):
+    def __init__(self, capacity_power: int = 22, first: int = 1):
         if not 4 <= capacity_power <= 30:
             raise ValueError("a journal holds from 2**4 to 2**30 entries")
         self.mask = (1 << capacity_power) - 1
-        self.next_sequence = 1
-        self.floor = 1
-        self.swept = 1
+        self.first_sequence = first
+        self.next_sequence = first
+        self.floor = first
+        self.swept = first
         self._ring = memoryview(allocate(1 << capacity_power, np.uint32))
         self.last_column = allocate(1024, np.uint32)
         self._last = memoryview(self.last_column)
@@ -106,7 +109,7 @@ class Journal:
                 self._ring[sequence & self.mask] = rows[i]
                 self._last[rows[i]] = cython.cast(cython.uint, sequence & MASK32)
                 sequence += 1
-        self._last[0] = 0
+            self._last[0] = 0
         self.next_sequence = sequence
 
     def read(self, sequence: cython.ulonglong, limit: cython.Py_ssize_t):
@@ -126,7 +129,7 @@ class Journal:
             while sequence < self.next_sequence and n < room:
                 row = self._ring[sequence & self.mask]
                 rows[n] = row
-                n += self._last[row] == sequence & MASK32
+                n += row != 0 and self._last[row] == sequence & MASK32
                 sequence += 1
         return result[:n], sequence
 
@@ -156,7 +159,9 @@ class Journal:
         with cython.nogil:
             for sequence in range(self.swept, stop):
                 row = self._ring[sequence & self.mask]
-                if self._last[row] == sequence & MASK32 and row < alive.shape[0] and alive[row] == 0:
+                if row == 0 or row >= alive.shape[0] or alive[row] != 0:
+                    continue
+                if self._last[row] == sequence & MASK32:
                     self._last[row] = 0
                     self.floor = sequence + 1
                     rows[n] = row
@@ -174,7 +179,8 @@ class Journal:
     @cython.nogil
     @cython.exceptval(check=False)
     def _oldest(self) -> cython.ulonglong:
-        return self.next_sequence - self.mask - 1 if self.next_sequence > self.mask + 1 else 1
+        n: cython.ulonglong = self.next_sequence - self.first_sequence
+        return self.next_sequence - min(n, self.mask + 1)
 
     @cython.cfunc
     @cython.nogil

@@ -222,21 +222,12 @@ class RouteTable:
                 first = end
         return result[:n_changed]
 
-    def purge(
-        self,
-        source: cython.uint,
-        references: cython.uint[::1],
-        first: cython.uint = 1,
-        end: cython.uint = 0xFFFFFFFF,
-    ):
-        """Withdraw the routes of one source and return their rows (uint32), in ascending order.
+    def purge(self, sources, references: cython.uint[::1], first: cython.uint = 1, end: cython.uint = 0xFFFFFFFF):
+        """Withdraw the routes of these sources (one, or a column of them); return their rows (uint32), ascending.
 
         Only rows from `first` up to, but not including, `end` are looked at, so that a long table can be done in parts.
         """
-        if source >= self._n_by_source.shape[0] or self._n_by_source[source] == 0:
-            return np.empty(0, np.uint32)
-        chosen = allocate(self._n_by_source.shape[0], np.uint8)
-        chosen[source] = 1
+        chosen = self._chosen(memoryview(np.atleast_1d(np.asarray(sources, np.uint32))))
         return self._withdraw_where(memoryview(chosen), 0, references, first, end)
 
     def mark_unconfirmed(self, sources: cython.const[cython.uint][::1]):
@@ -255,7 +246,10 @@ class RouteTable:
         first: cython.uint = 1,
         end: cython.uint = 0xFFFFFFFF,
     ):
-        """Withdraw the routes of these sources that are still unconfirmed; return their rows (uint32), ascending."""
+        """Withdraw the routes of these sources that are still unconfirmed; return their rows (uint32), ascending.
+
+        `first` and `end` are as in `purge`.
+        """
         return self._withdraw_where(memoryview(self._chosen(sources)), UNCONFIRMED, references, first, end)
 
     def unlink(self, rows: cython.const[cython.uint][::1]):
