@@ -107,5 +107,5 @@ def community_edits(block) -> dict:
         "add_communities": tuple(community(parts) for parts in block.add_communities),
         "remove_communities": tuple(community_pattern(parts) for parts in block.remove_communities),
         "add_large_communities": tuple(block.add_large_communities),
-        "remove_large_communities": tuple(large_community_pattern(parts) for parts in block.remove_large_communities),
+        "remove_large_communities": tuple(map(large_community_pattern, block.remove_large_communities)),
     }

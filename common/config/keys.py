@@ -246,6 +246,10 @@ def _parse_large_community(value: Any) -> tuple[int, int, int]:
     return _parse_numbers(value, (4294967295,) * 3, '"65000:1:1"')
 
 
+def _parse_large_community_pattern(value: Any) -> tuple[int | None, int | None, int | None]:
+    return _parse_numbers(value, (4294967295,) * 3, '"65000:1:1", "65000:*:*" or "*:*:*"', wildcard=True)
+
+
 def _parse_socket_address(value: Any) -> str:
     _typed(value, str, 'a string like "127.0.0.1:8179"')
     host, colon, port = value.rpartition(":")
@@ -281,5 +285,6 @@ PREFIX = Kind("prefix", _parse_prefix)
 COMMUNITY = Kind("community", _parse_community, '"65000:100" or a well-known name such as "no-export"')
 COMMUNITY_PATTERN = Kind("community pattern", _parse_community_pattern, '"65000:100", "65000:*", "*:*" or a name')
 LARGE_COMMUNITY = Kind("large community", _parse_large_community, '"65000:1:1"')
+LARGE_COMMUNITY_PATTERN = Kind("large community pattern", _parse_large_community_pattern, '"65000:1:1", "65000:*:*"')
 SOCKET_ADDRESS = Kind("address and port", _parse_socket_address, '"127.0.0.1:8179" or "[::1]:8179"')
 DIRECTORY = Kind("path", _parse_directory, "absolute, at most 80 characters")

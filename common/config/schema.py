@@ -161,6 +161,11 @@ class ImportPolicy:
         default=[],
         example=["65000:*"],
     )
+    remove_large_communities: tuple[tuple[int | None, int | None, int | None], ...] = key(
+        list_of(keys.LARGE_COMMUNITY_PATTERN),
+        "Large communities removed from each route, before any are added.",
+        default=[],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +186,14 @@ class ExportPolicy:
     )
     remove_communities: tuple[tuple[int | None, int | None], ...] = key(
         list_of(keys.COMMUNITY_PATTERN), "Communities removed from each route, before any are added.", default=[]
+    )
+    add_large_communities: tuple[tuple[int, int, int], ...] = key(
+        list_of(keys.LARGE_COMMUNITY), "Large communities added to each route.", default=[]
+    )
+    remove_large_communities: tuple[tuple[int | None, int | None, int | None], ...] = key(
+        list_of(keys.LARGE_COMMUNITY_PATTERN),
+        "Large communities removed from each route, before any are added.",
+        default=[],
     )
 
 

@@ -73,6 +73,23 @@ GROWTH = cython.declare(cython.uint, 21)  # by how many octets a set may grow, b
 WIDTH = cython.declare(cython.uint, 22)
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def copy(
+    source: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    target: cython.uchar[::1],
+    to: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+) -> cython.void:
+    """Copy octets; views as arguments, as the compiler cannot know that octets written are not those of `self`."""
+    i: cython.Py_ssize_t
+    for i in range(n):
+        target[to + i] = source[at + i]
+
+
 @cython.cclass
 class Dresser:
     """Attribute sets rewritten by numbered rules."""
@@ -655,9 +672,7 @@ class Dresser:
     @cython.nogil
     @cython.exceptval(check=False)
     def _copy(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.void:
-        i: cython.Py_ssize_t
-        for i in range(end - at):
-            self._out[self._at + i] = self._in[at + i]
+        copy(self._in, at, self._out, self._at, end - at)
         self._at += end - at
 
     @cython.cfunc

@@ -1,0 +1,124 @@
+"""The exporter on the bus: relays the Loc-RIB to groups of neighbors, evaluated and dressed for each."""
+
+from typing import Any
+
+from common.bgp.reasons import ExportRefusal
+from common.bus.batch import Batch
+from common.bus.channels import family_of, loc_rib
+from common.bus.control import ControlError
+from common.bus.explain import explain
+from common.bus.relay import Relay, Upstream
+from common.bus.server import Refused
+from common.bus.wire import Request
+from common.config.schema import Config
+from common.runtime.log import event
+from common.runtime.stage import Context, Stage
+from stages.exporter.evaluation import ExportEvaluation, version
+from stages.exporter.group import Group, decode_group
+
+
+class ExporterStage(Stage):
+    """Export policy."""
+
+    name = "exporter"
+
+    def __init__(self, config: Config, instance: str, context: Context):
+        super().__init__(config, instance, context)
+        self.version = version(config)
+        self._evaluations: dict[Group, ExportEvaluation] = {}
+        self._relay: Relay | None = None
+        self._add_metrics()
+
+    def start(self) -> None:
+        self._relay = self.context.bus.relay("adj-rib-out/*", self._upstream, self.version, self._transform)
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "groups": [
+                {
+                    "neighbors": list(group.neighbors),
+                    "family": group.family.label,
+                    "external": group.is_external,
+                    "routes_evaluated": evaluation.n_routes,
+                    "sets_evaluated": evaluation.n_sets,
+                    "routes_refused": _refused(evaluation),
+                }
+                for group, evaluation in self._evaluations.items()
+            ],
+        }
+
+    def controls(self) -> dict:
+        return {"explain": self._on_explain}
+
+    def reload(self, config: Config) -> None:
+        before, self.version = self.version, version(config)
+        event(self.context.log, "policy-replaced", before=before, after=self.version)
+        self.config = config
+        self._evaluations.clear()
+        if self._relay is not None:
+            self._relay.set_version(self.version)
+
+    def _upstream(self, request: Request) -> Upstream:
+        try:
+            group = decode_group(family_of(request.channel), request.params, self.config)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        rib = str(request.params.get("rib", "0"))
+        params = {"view": "best", "tap": request.is_tap}
+        return self.context.bus.endpoint("rib", rib), loc_rib(group.family.label), params
+
+    def _transform(self, batch: Batch, request: Request) -> list[Batch]:
+        group = decode_group(family_of(request.channel), request.params, self.config)
+        evaluation = self._evaluations.get(group)
+        if evaluation is None:
+            evaluation = self._evaluations[group] = ExportEvaluation(self.config, group)
+        return [evaluation.transform(batch)]
+
+    def _on_explain(self, question: dict) -> dict:
+        """As common.bus.explain, for the group in `params` (or {"neighbor": NAME} in it)."""
+        try:
+            group = decode_group(str(question.get("family")), question.get("params") or {}, self.config)
+        except ValueError as error:
+            raise ControlError(str(error)) from error
+        evaluation = ExportEvaluation(self.config, group)  # a fresh one, so that questions do not count as routes
+
+        def evaluate(batch: Batch) -> tuple:
+            columns = batch.columns
+            return evaluation.evaluate(
+                batch.meta["sources"],
+                columns["source"],
+                columns["set"],
+                columns["set_offset"],
+                columns["set_octets"],
+            )
+
+        return {"routes": explain(question, evaluate, ExportRefusal.words_of)}
+
+    def _add_metrics(self) -> None:
+        metrics = self.context.metrics
+        evaluated = metrics.gauge(
+            "evaluated_routes", "Routes evaluated since the configuration was read.", ["neighbors"]
+        )
+        refused = metrics.gauge(
+            "refused_routes", "Of these, routes not told, by reason.", ["neighbors", "family", "reason"]
+        )
+
+        def refresh() -> None:
+            evaluated.clear()
+            refused.clear()
+            for group, evaluation in self._evaluations.items():
+                neighbors = ",".join(group.neighbors)
+                evaluated.labels(neighbors).inc(evaluation.n_routes)
+                for words, count in _refused(evaluation).items():
+                    refused.labels(neighbors, group.family.label, words).set(count)
+
+        metrics.before_scrape(refresh)
+
+
+def _refused(evaluation: ExportEvaluation) -> dict[str, int]:
+    counts = evaluation.n_refused
+    return {reason.words: int(counts[reason]) for reason in ExportRefusal if reason and counts[reason]}
+
+
+STAGE = ExporterStage
