@@ -77,6 +77,16 @@ class MessageType(IntEnum):
     ROUTE_REFRESH = 5
 
 
+# A message's fixed part, header included; a KEEPALIVE has no other. RFC 4271 §4, RFC 2918 §3
+SHORTEST_MESSAGE_OCTETS = {
+    MessageType.OPEN: 29,
+    MessageType.UPDATE: 23,
+    MessageType.NOTIFICATION: 21,
+    MessageType.KEEPALIVE: 19,
+    MessageType.ROUTE_REFRESH: 23,
+}
+
+
 class AttributeFlag(IntFlag):
     """The high bits of an attribute's first octet. RFC 4271 §4.3."""
 
@@ -176,6 +186,14 @@ class CapabilityCode(IntEnum):
     ROUTE_REFRESH_CISCO = 128
 
 
+class OptionalParameter(IntEnum):
+    """OPEN Optional Parameter Types."""
+
+    CAPABILITIES = 2
+    # RFC 9072 §2: not a parameter; what follows has lengths of two octets.
+    EXTENDED_LENGTH = 255
+
+
 class AddPathMode(IntFlag):
     """Send/Receive of the ADD-PATH capability. RFC 7911 §4."""
 
@@ -215,6 +233,7 @@ class MessageHeaderSubcode(IntEnum):
 class OpenSubcode(IntEnum):
     """OPEN Message Error subcodes. RFC 4271 §6.2, RFC 5492 §5, RFC 9234 §4.2."""
 
+    UNSPECIFIC = 0
     UNSUPPORTED_VERSION_NUMBER = 1
     BAD_PEER_AS = 2
     BAD_BGP_IDENTIFIER = 3

@@ -49,7 +49,6 @@ class Packed(NamedTuple):
     n_rows: int  # rows dealt with; the next call goes on behind them
     n_octets: int  # octets written to `out`
     n_messages: int
-    skipped: np.ndarray  # uint32: rows of those that no message can carry (set too large, or without a next hop)
 
 
 @cython.cfunc
@@ -211,15 +210,14 @@ def pack_announcements(
 
     hi, lo, length, path_id: the prefixes; `lo` may be empty unless wide, `path_id` unless add_path.
     sets: for each row its set in set_offset/set_octets (next hop length, next hop, attributes as the peer wants them).
-    A set with a next hop of 4 octets goes as NEXT_HOP and NLRI, any other as MP_REACH_NLRI.
-    Return `Packed`.
+    A set with a next hop of 4 octets goes as NEXT_HOP and NLRI, any other as MP_REACH_NLRI. Rows that
+    `find_unsendable` names are passed over. Return `Packed`.
     """
     n: cython.Py_ssize_t = length.shape[0]
     room: cython.Py_ssize_t = out.shape[0]
     row: cython.Py_ssize_t = 0
     to: cython.Py_ssize_t = 0
     n_messages: cython.Py_ssize_t = 0
-    n_skipped: cython.Py_ssize_t = 0
     id_octets: cython.Py_ssize_t = 4 if add_path else 0
     start: cython.Py_ssize_t
     limit: cython.Py_ssize_t
@@ -233,7 +231,6 @@ def pack_announcements(
         while row < n and room - to >= max_message:
             size = id_octets + 1 + ((length[row] + 7) >> 3)
             if not can_carry(sets, row, set_offset, set_octets, is_wide, max_message, size):
-                n_skipped += 1
                 row += 1
                 continue
             number = sets[row]
@@ -284,16 +281,35 @@ def pack_announcements(
                 put_u16(out, start + _HEADER + 2, to - start - _EMPTY_UPDATE)
             put_header(out, start, to - start)
             n_messages += 1
-    skipped = np.empty(n_skipped, np.uint32)
-    if n_skipped:
-        fill: cython.uint[::1] = memoryview(skipped)
-        n_skipped = 0
-        for at in range(row):
-            size = id_octets + 1 + ((length[at] + 7) >> 3)
-            if not can_carry(sets, at, set_offset, set_octets, is_wide, max_message, size):
-                fill[n_skipped] = cython.cast(cython.uint, at)
-                n_skipped += 1
-    return Packed(row, to, n_messages, skipped)
+    return Packed(row, to, n_messages)
+
+
+def find_unsendable(
+    length: cython.const[cython.uchar][::1],
+    sets: cython.const[cython.uint][::1],
+    set_offset: cython.const[cython.uint][::1],
+    set_octets: cython.const[cython.uchar][::1],
+    is_wide: cython.bint,
+    max_message: cython.Py_ssize_t,
+    add_path: cython.bint,
+):
+    """Return the rows (uint32) that no message can carry: the set is too large for one, or has no usable next hop.
+
+    RFC 8654 §5: what has become too large for a peer is withdrawn from it.
+    """
+    n: cython.Py_ssize_t = length.shape[0]
+    found = np.empty(n, np.uint32)
+    rows: cython.uint[::1] = memoryview(found)
+    n_found: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    with cython.nogil:
+        for row in range(n):
+            size = (5 if add_path else 1) + ((length[row] + 7) >> 3)
+            if not can_carry(sets, row, set_offset, set_octets, is_wide, max_message, size):
+                rows[n_found] = cython.cast(cython.uint, row)
+                n_found += 1
+    return found[:n_found]
 
 
 def pack_withdrawals(
@@ -350,7 +366,7 @@ def pack_withdrawals(
                 to += 2
             put_header(out, start, to - start)
             n_messages += 1
-    return Packed(row, to, n_messages, np.empty(0, np.uint32))
+    return Packed(row, to, n_messages)
 
 
 def end_of_rib(family) -> bytes:

@@ -30,6 +30,7 @@ from common.bgp.constants import (
     MAX_EXTENDED_MESSAGE_OCTETS,
     MAX_MESSAGE_OCTETS,
     NONE,
+    SHORTEST_MESSAGE_OCTETS,
     AttributeFlag,
     AttributeType,
     ErrorCode,
@@ -63,11 +64,10 @@ RESET = cython.declare(cython.uint, 3)
 _HEADER = cython.declare(cython.Py_ssize_t, HEADER_OCTETS)
 _MAX_PLAIN = cython.declare(cython.Py_ssize_t, MAX_MESSAGE_OCTETS)
 _AS_TRANS = cython.declare(cython.uint, AS_TRANS)
-# The fixed parts of the messages, and the lengths of the two that have no others. RFC 4271 §4, RFC 2918 §3
-_OPEN_SHORTEST = cython.declare(cython.Py_ssize_t, 29)
-_UPDATE_SHORTEST = cython.declare(cython.Py_ssize_t, 23)
-_NOTIFICATION_SHORTEST = cython.declare(cython.Py_ssize_t, 21)
-_ROUTE_REFRESH_SHORTEST = cython.declare(cython.Py_ssize_t, 23)
+_OPEN_SHORTEST = cython.declare(cython.Py_ssize_t, SHORTEST_MESSAGE_OCTETS[MessageType.OPEN])
+_UPDATE_SHORTEST = cython.declare(cython.Py_ssize_t, SHORTEST_MESSAGE_OCTETS[MessageType.UPDATE])
+_NOTIFICATION_SHORTEST = cython.declare(cython.Py_ssize_t, SHORTEST_MESSAGE_OCTETS[MessageType.NOTIFICATION])
+_ROUTE_REFRESH_SHORTEST = cython.declare(cython.Py_ssize_t, SHORTEST_MESSAGE_OCTETS[MessageType.ROUTE_REFRESH])
 _LARGEST_ATTRIBUTE = cython.declare(cython.Py_ssize_t, 65535)
 
 _OPEN = cython.declare(cython.uint, int(MessageType.OPEN))
