@@ -101,14 +101,16 @@ def split_attributes(octets: bytes) -> list[tuple[int, int, bytes]]:
     return attributes
 
 
-def decode_set(octets: bytes) -> AttributeSet:
-    """Return the values of a set as a scan writes it."""
+def decode_set(octets: bytes, as4: bool = True) -> AttributeSet:
+    """Return the values of a set as a scan writes it; unless as4, of one encoded for a peer with two-octet numbers."""
     values: dict = {"next_hop": bytes(octets[1 : 1 + octets[0]])}
     others = []
     partial = []
     for flags, code, value in split_attributes(octets):
         if code in _DECODERS:
             name, decode = _DECODERS[code]
+            if not as4:
+                decode = _DECODERS_AS2.get(code, decode)
             values[name] = decode(value)
             if flags & AttributeFlag.PARTIAL:
                 partial.append(code)
@@ -120,11 +122,11 @@ def decode_set(octets: bytes) -> AttributeSet:
 # ---- words ----------------------------------------------------------------------------------------------------------
 
 
-def describe_set(octets: bytes) -> dict:
-    """Return what a set says in words and numbers, fit for JSON; only what is there."""
-    attributes = decode_set(octets)
+def describe_set(octets: bytes, as4: bool = True) -> dict:
+    """Return what a set says in words and numbers, fit for JSON; only what is there. `as4` as of `decode_set`."""
+    attributes = decode_set(octets, as4)
     words = {
-        "next_hop": format_next_hop(attributes.next_hop),
+        "next_hop": format_next_hop(attributes.next_hop) or None,
         "origin": None if attributes.origin is None else Origin(attributes.origin).name,
         "as_path": None if attributes.as_path is None else format_path(attributes.as_path),
         "med": attributes.med,
@@ -140,7 +142,7 @@ def describe_set(octets: bytes) -> dict:
         "only_to_customer": attributes.only_to_customer,
         "others": [_describe_other(*other) for other in attributes.others],
     }
-    return {name: value for name, value in words.items() if value is not None and value != [] and value != ""}
+    return {name: value for name, value in words.items() if value is not None and value != []}
 
 
 def format_set(octets: bytes) -> str:
@@ -187,7 +189,7 @@ def format_extended_community(value: bytes) -> str:
 
 
 def _describe_other(flags: int, code: int, value: bytes) -> dict:
-    return {"type": code, "name": format_attribute_type(code), "flags": flags, "value": value.hex()}
+    return {"type": code, "name": format_attribute_type(code), "flags": int(flags), "value": value.hex()}
 
 
 _PATH_FORMS = {
@@ -244,12 +246,13 @@ def _decode_u32s(value: bytes) -> tuple[int, ...]:
     return tuple(int.from_bytes(value[at : at + 4], "big") for at in range(0, len(value), 4))
 
 
-def _decode_path(value: bytes) -> tuple[Segment, ...]:
+def _decode_path(value: bytes, width: int = 4) -> tuple[Segment, ...]:
     segments = []
     at = 0
     while at < len(value):
-        end = at + 2 + 4 * value[at + 1]
-        segments.append((SegmentType(value[at]), _decode_u32s(value[at + 2 : end])))
+        end = at + 2 + width * value[at + 1]
+        numbers = (int.from_bytes(value[i : i + width], "big") for i in range(at + 2, end, width))
+        segments.append((SegmentType(value[at]), tuple(numbers)))
         at = end
     return tuple(segments)
 
@@ -278,4 +281,8 @@ _DECODERS = {
     ),
     AttributeType.LARGE_COMMUNITY: ("large_communities", _decode_large_communities),
     AttributeType.ONLY_TO_CUSTOMER: ("only_to_customer", _decode_u32),
+}
+_DECODERS_AS2 = {
+    AttributeType.AS_PATH: lambda value: _decode_path(value, 2),
+    AttributeType.AGGREGATOR: lambda value: (int.from_bytes(value[:2], "big"), int.from_bytes(value[2:], "big")),
 }
