@@ -1,0 +1,93 @@
+"""The Adj-RIB-In of one family: the routes of all this speaker's neighbors as received, before any policy.
+
+Owns prefixes, attribute sets, routes and the journal from which the bus is served. Never touches a socket, never
+decides about a route. RFC 4271 §3.2.
+"""
+
+import numpy as np
+
+from common.bgp.constants import Family
+from common.kernels.attributes import AttributeTable
+from common.kernels.journal import Journal
+from common.kernels.prefixes import PrefixTable
+from common.kernels.routes import RouteTable
+from stages.speaker.sources import Sources
+
+# Journal entries looked at for rows to forget in one turn.
+COLLECT_ENTRIES = 65536
+# Sets are typically shared by this many prefixes; sizes the attribute table beforehand.
+PREFIXES_PER_SET = 4
+
+
+class AdjRibIn:
+    """Routes of one family by row, in the order of their changes."""
+
+    def __init__(self, family: Family, seed: int, sources: Sources, expected_prefixes: int = 0, n_peers: int = 1):
+        self.family = family
+        self.sources = sources
+        self.prefixes = PrefixTable(family.is_wide, seed, max(expected_prefixes, 1024))
+        self.attributes = AttributeTable(seed, max(expected_prefixes // PREFIXES_PER_SET * n_peers, 1024))
+        self.routes = RouteTable(max(expected_prefixes * n_peers, 1024))
+        self.journal = Journal()
+
+    def apply(
+        self,
+        source: int,
+        hi: np.ndarray,
+        lo: np.ndarray,
+        length: np.ndarray,
+        path_id: np.ndarray | None,
+        set_index: np.ndarray,
+        set_offset: np.ndarray,
+        set_octets: np.ndarray,
+    ) -> int:
+        """Write what one neighbor announced and withdrew (set NONE), in order; return how many routes changed."""
+        ids = self.attributes.intern_rows(set_offset, set_octets, set_index)
+        rows = self.prefixes.intern(hi, lo, length, ids)
+        numbers = np.array([source], np.uint32) if path_id is None else self.sources.with_path_ids(source, path_id)
+        changed = self.routes.apply(rows, numbers, ids, self.attributes.references)
+        self.journal.append(changed)
+        return len(changed)
+
+    def purge(self, name: str) -> int:
+        """Withdraw all routes of a neighbor; return how many that were."""
+        n_withdrawn = 0
+        for source in self.sources.numbers(name).tolist():
+            changed = self.routes.purge(np.array([source], np.uint32), self.attributes.references)
+            self.journal.append(changed)
+            n_withdrawn += len(changed)
+        return n_withdrawn
+
+    def collect(self, limit_sequence: int) -> None:
+        """Forget what is gone and every reader below `limit_sequence` has been told so."""
+        rows = self.journal.removable(limit_sequence, self.routes.attributes, COLLECT_ENTRIES)
+        if len(rows):
+            self.prefixes.release(self.routes.unlink(rows))
+        if self.attributes.needs_sweep:
+            self.attributes.sweep()
+
+    def n_routes_of(self, name: str) -> int:
+        """Return how many routes a neighbor has announced."""
+        counts = self.routes.n_by_source
+        return sum(int(counts[number]) for number in self.sources.numbers(name).tolist() if number < len(counts))
+
+    def gather(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
+        """Return (columns, meta) of a RouteChanges batch: the state of these routes now; none that are gone in a
+        snapshot.
+        """
+        if is_snapshot:
+            rows = rows[self.routes.attributes[rows] != 0]
+        prefix_rows = self.routes.prefix[rows]
+        local, set_offset, set_octets = self.attributes.extract(self.routes.attributes[rows])
+        source, sources = self.sources.localize(self.routes.source[rows])
+        columns = {
+            "hi": self.prefixes.hi(prefix_rows),
+            "lo": self.prefixes.lo(prefix_rows) if self.family.is_wide else np.empty(0, np.uint64),
+            "length": self.prefixes.length(prefix_rows),
+            "source": source,
+            "set": local,
+            "reason": np.zeros(len(rows), np.uint8),
+            "set_offset": set_offset,
+            "set_octets": set_octets,
+        }
+        return columns, {"family": self.family.label, "sources": sources}

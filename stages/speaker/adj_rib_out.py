@@ -1,0 +1,266 @@
+"""The Adj-RIB-Out of one peer group and family: what its members are to be told, and what each has been told.
+
+Owns the group's routes with their journal, kept once however many members there are, and a record for each member:
+its position, and one bit a prefix for what it has been told. Never touches a socket: `tell` writes UPDATEs into a
+buffer. Never changes an attribute: sets arrive as the members' sessions encode them.
+
+RFC 4271 §3.2 and §9.2, RFC 4724 §2 (End-of-RIB).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.arrays import allocate, grown
+from common.bgp.constants import Family
+from common.bus.batch import Batch
+from common.kernels import pack
+from common.kernels.attributes import AttributeTable
+from common.kernels.exports import ExportTable
+from common.kernels.journal import Journal
+from common.kernels.prefixes import PrefixTable
+
+# Rows a member is told in one go, and octets their UPDATEs may fill before they are queued.
+ROWS_PER_TURN = 8192
+CHUNK_OCTETS = 1 << 18
+COLLECT_ENTRIES = 65536
+
+
+@dataclass(slots=True)
+class Member:
+    """One session's place in its group's Adj-RIB-Out."""
+
+    name: str
+    own_source: int
+    max_message_octets: int
+    sequence: int
+    told: np.ndarray
+    # The rows of the table as it was when the session came up, equal sets side by side; None once all were told.
+    order: np.ndarray | None = None
+    cursor: int = 0
+    # The End-of-RIB is sent when the session has been told everything before this sequence; None: nothing is owed.
+    end_of_rib_after: int | None = 0
+    # The journal went on without it: what it was told and is gone must not be forgotten before it is told so.
+    is_recovering: bool = False
+    n_updates: int = 0
+    n_too_long: int = 0
+
+    @property
+    def n_told(self) -> int:
+        """How many prefixes the peer holds from us."""
+        return int(np.bitwise_count(self.told).sum())
+
+
+@dataclass(slots=True)
+class AdjRibOut:
+    """One group's routes of one family."""
+
+    family: Family
+    seed: int
+    expected_prefixes: int = 0
+    # The exporter's first snapshot is complete.
+    is_complete: bool = False
+    members: dict[str, Member] = field(default_factory=dict)
+    prefixes: PrefixTable = field(init=False)
+    attributes: AttributeTable = field(init=False)
+    exports: ExportTable = field(init=False)
+    journal: Journal = field(init=False)
+    _source_numbers: dict[str, int] = field(init=False, default_factory=dict)
+    _scratch: np.ndarray = field(init=False)
+
+    def __post_init__(self):
+        expected = max(self.expected_prefixes, 1024)
+        self.prefixes = PrefixTable(self.family.is_wide, self.seed, expected)
+        self.attributes = AttributeTable(self.seed, max(expected // 4, 1024))
+        self.exports = ExportTable(expected)
+        self.journal = Journal()
+        self._scratch = allocate(CHUNK_OCTETS, np.uint8)
+
+    # ---- from the exporter --------------------------------------------------------------------------------------
+
+    def handle(self, batch: Batch) -> None:
+        """Write one ExportChanges batch into the table and its journal."""
+        if batch.begins_snapshot:
+            self.exports.mark_unconfirmed()
+        self._apply(batch.columns, batch.meta)
+        if batch.ends_snapshot:
+            self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references))
+            if not self.is_complete:
+                self.is_complete = True
+                for member in self.members.values():
+                    self._begin_table(member)
+        self._recover_members()
+        if self.attributes.needs_sweep:
+            self.attributes.sweep()
+
+    def _recover_members(self) -> None:
+        """Have members that the journal has left behind told the table again, and withdraw what they hold and is gone.
+
+        This happens to a peer that does not read for millions of changes.
+        """
+        for member in self.members.values():
+            if self.is_complete and not self.journal.is_held(member.sequence):
+                told = np.flatnonzero(np.unpackbits(member.told, bitorder="little")).astype(np.uint32)
+                gone = told[self.exports.sets[told] == 0]
+                member.sequence = self.journal.head
+                member.order = np.concatenate((gone, self.exports.ordered(self.attributes.capacity)))
+                member.cursor = 0
+                member.is_recovering = True
+
+    def _apply(self, columns: dict[str, np.ndarray], meta: dict) -> None:
+        set_index = columns["set"]
+        if not len(set_index):
+            return
+        ids = self.attributes.intern_rows(columns["set_offset"], columns["set_octets"], set_index)
+        rows = self.prefixes.intern(columns["hi"], columns["lo"], columns["length"], ids)
+        # NONE, the last index, stands for "nobody": number 0.
+        numbers = np.array([*(self.source_number(source["name"]) for source in meta["sources"]), 0], np.uint32)
+        sources = numbers[np.minimum(columns["source"], len(numbers) - 1)]
+        self.exports.ensure(self.prefixes.capacity)
+        self.journal.append(self.exports.apply(rows, ids, sources, self.attributes.references))
+
+    def source_number(self, name: str) -> int:
+        """Return the number that stands for a neighbor as a source; local routes (no name) have 0."""
+        return self._source_numbers.setdefault(name, len(self._source_numbers) + 1) if name else 0
+
+    # ---- members ------------------------------------------------------------------------------------------------
+
+    def join(self, name: str, max_message_octets: int) -> Member:
+        """Let a session that has come up take part: it will be told the whole table, then every change."""
+        member = Member(name, self.source_number(name), max_message_octets, self.journal.head, allocate(0, np.uint8))
+        self.members[name] = member
+        if self.is_complete:
+            self._begin_table(member)
+        return member
+
+    def leave(self, name: str) -> None:
+        """Forget a session that has ended."""
+        self.members.pop(name, None)
+
+    def tell_again(self, member: Member) -> None:
+        """Tell a member the whole table once more (RFC 2918)."""
+        if self.is_complete:
+            member.order = self.exports.ordered(self.attributes.capacity)
+            member.cursor = 0
+            member.end_of_rib_after = self.journal.head
+
+    def is_in_step(self, member: Member) -> bool:
+        """Tell whether a member has been told everything."""
+        if not self.is_complete:
+            return True
+        return member.order is None and member.sequence == self.journal.head and member.end_of_rib_after is None
+
+    def collect(self) -> None:
+        """Forget prefixes that are gone and every member has been told so."""
+        if any(member.is_recovering for member in self.members.values()):
+            return
+        limit = min((member.sequence for member in self.members.values()), default=self.journal.head)
+        rows = self.journal.removable(limit, self.exports.sets, COLLECT_ENTRIES)
+        if len(rows):
+            self.prefixes.release(rows)
+
+    def _begin_table(self, member: Member) -> None:
+        member.sequence = self.journal.head
+        member.order = self.exports.ordered(self.attributes.capacity)
+        member.cursor = 0
+        member.end_of_rib_after = self.journal.head
+
+    # ---- to the peers -------------------------------------------------------------------------------------------
+
+    def tell(self, member: Member) -> list[bytes]:
+        """Return UPDATEs with the next of what a member has not been told, empty when it is in step."""
+        if not self.is_complete:
+            return []
+        rows = self._next_rows(member)
+        n_missing = (self.prefixes.capacity + 7) // 8 - len(member.told)
+        if n_missing > 0:
+            member.told = grown(member.told, len(member.told) + n_missing)
+        announce, withdraw = self.exports.select(rows, member.told, member.own_source)
+        chunks = self._pack_withdrawals(member, withdraw) if len(withdraw) else []
+        if len(announce):
+            chunks += self._pack_announcements(member, announce)
+        if self._owes_end_of_rib(member):
+            member.end_of_rib_after = None
+            member.n_updates += 1
+            chunks.append(pack.end_of_rib(self.family))
+        return chunks
+
+    def _next_rows(self, member: Member) -> np.ndarray:
+        if member.order is None:
+            rows, member.sequence = self.journal.read(member.sequence, ROWS_PER_TURN)
+            return rows
+        end = self._end_of_set(member.order, member.cursor + ROWS_PER_TURN)
+        rows = member.order[member.cursor : end]
+        member.cursor = end
+        if end == len(member.order):
+            member.order = None
+            member.is_recovering = False
+        return rows
+
+    def _end_of_set(self, order: np.ndarray, end: int) -> int:
+        """Return where the set at `end` begins, if that is near: no set is cut in two without need."""
+        if end >= len(order):
+            return len(order)
+        near = self.exports.sets[order[end - ROWS_PER_TURN // 2 : end + 1]]
+        borders = np.flatnonzero(near[1:] != near[:-1])
+        return end - ROWS_PER_TURN // 2 + int(borders[-1]) + 1 if len(borders) else end
+
+    def _owes_end_of_rib(self, member: Member) -> bool:
+        after = member.end_of_rib_after
+        return after is not None and member.order is None and member.sequence >= after
+
+    def _pack_withdrawals(self, member: Member, rows: np.ndarray) -> list[bytes]:
+        chunks: list[bytes] = []
+        hi, lo, length = self._prefix_columns(rows)
+        while len(hi):
+            n_rows, n_octets, n_messages, _skipped = pack.pack_withdrawals(
+                hi, lo, length, _NO_PATH_IDS, self.family.is_wide, member.max_message_octets, False, self._scratch
+            )
+            chunks.append(self._scratch[:n_octets].tobytes())
+            member.n_updates += n_messages
+            hi, lo, length = hi[n_rows:], lo[n_rows:], length[n_rows:]
+        return chunks
+
+    def _pack_announcements(self, member: Member, rows: np.ndarray) -> list[bytes]:
+        local, set_offset, set_octets = self.attributes.extract(self.exports.sets[rows])
+        n_runs = int(np.count_nonzero(local[1:] != local[:-1])) + 1
+        if n_runs > len(set_offset) - 1:
+            by_set = np.argsort(local, kind="stable")
+            rows, local = rows[by_set], local[by_set]
+        hi, lo, length = self._prefix_columns(rows)
+        chunks: list[bytes] = []
+        start = 0
+        while start < len(rows):
+            n_rows, n_octets, n_messages, skipped = pack.pack_announcements(
+                hi[start:],
+                lo[start:],
+                length[start:],
+                _NO_PATH_IDS,
+                local[start:],
+                set_offset,
+                set_octets,
+                self.family.is_wide,
+                member.max_message_octets,
+                False,
+                self._scratch,
+            )
+            chunks.append(self._scratch[:n_octets].tobytes())
+            member.n_updates += n_messages
+            if len(skipped):
+                chunks += self._withhold(member, rows[start + skipped])
+            start += n_rows
+        return chunks
+
+    def _withhold(self, member: Member, rows: np.ndarray) -> list[bytes]:
+        """Withdraw prefixes whose attributes no message to this peer can hold (RFC 4271 §9.2: they are not told)."""
+        member.n_too_long += len(rows)
+        np.subtract.at(member.told, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
+        return self._pack_withdrawals(member, rows)
+
+    def _prefix_columns(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        lo = self.prefixes.lo(rows) if self.family.is_wide else _NO_LOW_HALVES
+        return self.prefixes.hi(rows), lo, self.prefixes.length(rows)
+
+
+_NO_PATH_IDS = np.empty(0, np.uint32)
+_NO_LOW_HALVES = np.empty(0, np.uint64)

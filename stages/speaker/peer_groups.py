@@ -1,0 +1,131 @@
+"""Peer groups: which sessions are told the same octets, and what the exporter has to know to make them.
+
+Owns one Adj-RIB-Out with its follower for each (group, family). Sessions are in one group when their export
+configuration is equal and so is all that the encoding depends on. Never packs an UPDATE.
+"""
+
+import hashlib
+import ipaddress
+from dataclasses import dataclass
+
+from common.bgp.capabilities import Negotiated
+from common.bgp.constants import Family
+from common.bus import channels
+from common.bus.bus import Bus
+from common.bus.follower import Follower
+from common.config import Config
+from common.config import Neighbor as NeighborConfig
+from common.runtime.log import Log, event
+from common.runtime.loop import Loop, Timer
+from stages.speaker import sockets
+from stages.speaker.adj_rib_out import AdjRibOut, Member
+from stages.speaker.neighbors import Neighbor
+
+# A group without members is kept for this long, so that a session that flaps finds it filled.
+KEEP_S = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class PeerGroup:
+    """One group's routes of one family, as they come from the exporter."""
+
+    group: str
+    params: dict
+    adj_rib_out: AdjRibOut
+    follower: Follower
+    leaving: Timer | None = None
+
+
+class PeerGroups:
+    """All groups of this speaker."""
+
+    def __init__(self, config: Config, instance: str, loop: Loop, bus: Bus, log: Log, seed: int):
+        self.config = config
+        self._instance = instance
+        self._loop = loop
+        self._bus = bus
+        self._log = log
+        self._seed = seed
+        self._groups: dict[tuple[str, Family], PeerGroup] = {}
+
+    def __iter__(self):
+        return iter(list(self._groups.values()))
+
+    def join(
+        self, neighbor: Neighbor, family: Family, negotiated: Negotiated, local_address: str
+    ) -> tuple[PeerGroup, Member] | None:
+        """Put a session into its group, making the group if it is the first; None if nothing can be told."""
+        next_hop = self._next_hop(neighbor.config, family, local_address)
+        if next_hop is None:
+            event(self._log, "no-next-hop", "warning", neighbor=neighbor.name, family=family.label)
+            return None
+        params = self._params(neighbor, negotiated, next_hop)
+        key = (params["group"], family)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = self._make(params, family)
+        if group.leaving is not None:
+            group.leaving.cancel()
+            group.leaving = None
+        return group, group.adj_rib_out.join(neighbor.name, negotiated.max_message_octets)
+
+    def leave(self, group: PeerGroup, name: str) -> None:
+        """Take a session out of its group; the last one leaves the group to be forgotten after a while."""
+        group.adj_rib_out.leave(name)
+        if not group.adj_rib_out.members and group.leaving is None:
+            group.leaving = self._loop.call_later(KEEP_S, lambda: self._forget(group))
+
+    def close(self) -> None:
+        """Follow the exporter no longer."""
+        for group in self:
+            self._forget(group)
+
+    def _forget(self, group: PeerGroup) -> None:
+        group.follower.close()
+        self._groups.pop((group.group, group.adj_rib_out.family), None)
+
+    def _make(self, params: dict, family: Family) -> PeerGroup:
+        expected = max((neighbor.expected_routes for neighbor in self.config.neighbors.values()), default=0)
+        adj_rib_out = AdjRibOut(family, self._seed, share_of(family, expected))
+        follower = self._bus.follow(
+            "exporter", "0", channels.adj_rib_out(family.label), adj_rib_out.handle, params=params
+        )
+        return PeerGroup(params["group"], params, adj_rib_out, follower)
+
+    def _params(self, neighbor: Neighbor, negotiated: Negotiated, next_hop: bytes) -> dict:
+        """Return what the exporter has to know of a group, with a name that is the same for equal groups only."""
+        config = neighbor.config
+        alike = [
+            other.name
+            for other in self.config.neighbors.values()
+            if (other.asn, other.export) == (config.asn, config.export)
+        ]
+        params = {
+            "neighbors": sorted(alike),
+            "external": neighbor.is_external,
+            "asn4": negotiated.as4,
+            "local_asn": self.config.router.asn,
+            "peer_asn": config.asn,
+            "next_hop": next_hop,
+            "rr_client": False,
+        }
+        text = repr((sorted(params.items()), config.export, self._instance))
+        return {"group": hashlib.sha256(text.encode()).hexdigest()[:12], **params}
+
+    def _next_hop(self, neighbor: NeighborConfig, family: Family, local_address: str) -> bytes | None:
+        """Return our own address for a family on a session, which may run over the other one."""
+        local = ipaddress.ip_address(local_address)
+        if family.is_wide == (local.version == 6):
+            return local.packed
+        router = self.config.router
+        if family.is_wide:
+            text = neighbor.next_hop_ipv6 or router.next_hop_ipv6 or sockets.ipv6_beside(local_address)
+            # RFC 4291 §2.5.5.2: nothing better is known; also what others tell in this case.
+            return ipaddress.ip_address(text or f"::ffff:{local_address}").packed
+        text = neighbor.next_hop_ipv4 or router.next_hop_ipv4 or sockets.ipv4_beside(local_address)
+        return ipaddress.ip_address(text).packed if text else None
+
+
+def share_of(family: Family, expected_routes: int) -> int:
+    """Return how many of the routes expected from a neighbor may be of one family."""
+    return expected_routes // 4 if family.is_wide else expected_routes - expected_routes // 8

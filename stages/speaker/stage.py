@@ -1,0 +1,405 @@
+"""The speaker stage: joins sessions, tables and groups to the loop and the bus.
+
+Owns the objects of the other modules and the flow between them: it stops reading peers while the bus is behind, and
+tells peers as fast as they take it, a bounded slice each turn. Never touches a socket.
+"""
+
+import ipaddress
+from collections import deque
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from common.bgp.capabilities import Capabilities
+from common.bgp.constants import CeaseSubcode, Family, MessageType, RouteRefreshSubtype
+from common.bgp.session import Refresh, SessionSettings
+from common.bus import channels
+from common.bus.control import Handler
+from common.bus.journal import Content, JournalSource, Marks, new_epoch
+from common.bus.schema import RouteChanges, SessionChanges, SessionEvent
+from common.bus.server import Server
+from common.config import Config
+from common.config import Neighbor as NeighborConfig
+from common.kernels.scan import Options
+from common.runtime.log import event
+from common.runtime.stage import Context, Stage
+from stages.speaker.adj_rib_in import AdjRibIn
+from stages.speaker.control import Questions
+from stages.speaker.intake import Intake
+from stages.speaker.metrics import export_metrics
+from stages.speaker.neighbors import Neighbor, Neighbors, Peering
+from stages.speaker.origination import local_source, originate
+from stages.speaker.peer_groups import PeerGroups, share_of
+from stages.speaker.sockets import Listener
+from stages.speaker.sources import Source, Sources
+
+# Journal entries that the slowest reader of the bus may be behind before peers are read no more, and the rest of them
+# at which they are read again.
+MAX_BACKLOG = 131072
+RESUME_BACKLOG = 65536
+# A peer is told more when less than this waits for its connection.
+LOW_WATER_OCTETS = 1 << 17
+# How long one turn may be spent telling peers.
+TELL_S = 0.008
+# Prefixes gone are forgotten now and then, not in every turn.
+COLLECT_INTERVAL_S = 0.1
+
+
+class Speaker(Stage):
+    """Sessions with this instance's neighbors."""
+
+    name = "speaker"
+
+    def __init__(self, config: Config, instance: str, context: Context):
+        super().__init__(config, instance, context)
+        self.epoch = new_epoch()
+        self.sources = Sources()
+        configs = self._configs(config)
+        expected = [neighbor.expected_routes for neighbor in configs]
+        self.tables = {
+            family: AdjRibIn(
+                family, context.seed, self.sources, share_of(family, max(expected, default=0)), max(len(expected), 1)
+            )
+            for family in Family
+        }
+        self.marks = {family: Marks(table.journal) for family, table in self.tables.items()}
+        # Neighbors whose End-of-RIB has come, by family.
+        self.ended: dict[Family, set[int]] = {family: set() for family in Family}
+        self.neighbors = Neighbors(context.loop, context.log, Random(context.seed), self)
+        self.intake = Intake(
+            context.loop, context.log, self.neighbors, self.tables, self._check_prefix_limit, self._on_end_of_rib
+        )
+        self.groups = PeerGroups(config, instance, context.loop, context.bus, context.log, context.seed)
+        self.is_reading_paused = False
+        self.n_pauses = 0
+        self._server: Server | None = None
+        self._listeners: list[Listener] = []
+        self._floor = dict.fromkeys(Family, 1)
+        self._turn = 0
+        self._collect_at = 0.0
+        self._local = local_source(config, self.sources, _router_id(config))
+
+    # ---- the stage's life -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._server = self.context.bus.serve()
+        for family in Family:
+            self._server.add(channels.adj_rib_in(family.label), lambda request, family=family: self._source(family))
+        if self.instance == "0":
+            self._originate(self.config.router.originate)
+        self._listen()
+        for config in self._configs(self.config):
+            self.neighbors.add(config, self._settings(self.config, config))
+        export_metrics(self)
+
+    def step(self) -> bool:
+        self._regulate_reading()
+        now = self.context.loop.clock.monotonic()
+        if now >= self._collect_at:
+            self._collect_at = now + COLLECT_INTERVAL_S
+            self._collect()
+        return self._tell(now + TELL_S)
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "neighbors": len(self.neighbors),
+            "established": sum(neighbor.is_established for neighbor in self.neighbors),
+            "reading_paused": self.is_reading_paused,
+            "reading_pauses": self.n_pauses,
+            "groups": [
+                {
+                    "group": group.group,
+                    "family": group.adj_rib_out.family.label,
+                    "members": sorted(group.adj_rib_out.members),
+                    "routes": group.adj_rib_out.exports.n_routes,
+                    "sets": group.adj_rib_out.attributes.n_sets,
+                    "complete": group.adj_rib_out.is_complete,
+                }
+                for group in self.groups
+            ],
+            "tables": {
+                family.label: {
+                    "prefixes": table.prefixes.n_prefixes,
+                    "routes": table.routes.n_live,
+                    "sets": table.attributes.n_sets,
+                    "backlog": table.journal.head - self._floor[family],
+                }
+                for family, table in self.tables.items()
+            },
+        }
+
+    def controls(self) -> dict[str, Handler]:
+        return Questions(self).handlers()
+
+    def reload(self, config: Config) -> None:
+        """Take over neighbors that came, went or changed, and the prefixes originated."""
+        former, self.config = self.config, config
+        self.groups.config = config
+        if config.router.originate != former.router.originate and self.instance == "0":
+            wanted, had = set(config.router.originate), set(former.router.originate)
+            self._originate(had - wanted, is_gone=True)
+            self._originate(wanted - had)
+        wanted = {neighbor.name: neighbor for neighbor in self._configs(config)}
+        is_other_router = (config.router.asn, config.router.router_id) != (former.router.asn, former.router.router_id)
+        for neighbor in list(self.neighbors):
+            new = wanted.get(neighbor.name)
+            if new is None:
+                self.neighbors.remove(neighbor.name)
+            elif is_other_router or new != neighbor.config:
+                self.neighbors.remove(neighbor.name, CeaseSubcode.OTHER_CONFIGURATION_CHANGE)
+        for name, new in wanted.items():
+            if self.neighbors.get(name) is None:
+                self.neighbors.add(new, self._settings(config, new))
+        if (config.router.listen, config.router.port) != (former.router.listen, former.router.port):
+            self._stop_listening()
+            self._listen()
+
+    def drain(self) -> None:
+        self._stop_listening()
+        for neighbor in list(self.neighbors):
+            self.neighbors.stop(neighbor, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN)
+        self.groups.close()
+
+    def _configs(self, config: Config) -> list[NeighborConfig]:
+        return [neighbor for neighbor in config.neighbors.values() if neighbor.speaker == self.instance]
+
+    def _settings(self, config: Config, neighbor: NeighborConfig) -> SessionSettings:
+        return SessionSettings(
+            local_asn=config.router.asn,
+            router_id=_router_id(config),
+            peer_asn=neighbor.asn,
+            capabilities=Capabilities(
+                families=tuple(Family.named(label) for label in neighbor.families),
+                asn4=config.router.asn,
+                route_refresh=True,
+                extended_message=True,
+            ),
+            hold_time_s=neighbor.hold_time_s,
+            is_passive=neighbor.passive,
+            connect_retry_s=neighbor.connect_retry_s,
+        )
+
+    def _listen(self) -> None:
+        """Listen at the addresses configured; at all of both families if there are none."""
+        router = self.config.router
+        for address in router.listen or ("0.0.0.0", "::"):
+            try:
+                listener = Listener(
+                    self.context.loop, address, router.port, self.neighbors.admits, self.neighbors.accept
+                )
+            except OSError as error:
+                event(self.context.log, "listen-failed", "error", address=address, port=router.port, problem=error)
+                continue
+            self._listeners.append(listener)
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def _originate(self, prefixes, is_gone: bool = False) -> None:
+        for table in self.tables.values():
+            originate(table, self._local, prefixes, is_gone)
+
+    # ---- what sessions report ---------------------------------------------------------------------------------------
+
+    def on_readable(self, neighbor: Neighbor, peering: Peering) -> None:
+        self.intake.read(neighbor, peering)
+
+    def on_up(self, neighbor: Neighbor) -> None:
+        """Begin to take a neighbor's routes, and to tell it ours."""
+        peering = neighbor.peering
+        record = peering.session.record
+        negotiated = record.negotiated
+        families = negotiated.families
+        neighbor.families = tuple(families)
+        neighbor.is_warned_of_prefixes = False
+        neighbor.source = self.sources.describe(
+            Source(
+                neighbor.name,
+                neighbor.config.asn,
+                self.config.router.asn,
+                record.peer_open.router_id,
+                ipaddress.ip_address(neighbor.config.address).packed,
+                neighbor.is_external,
+            )
+        )
+        peering.options = Options(
+            as4=negotiated.as4,
+            external=neighbor.is_external,
+            families=sum(family.bit for family in families),
+            add_path=sum(family.bit for family in negotiated.add_path_receive),
+            max_message=negotiated.max_message_octets,
+            extended_next_hop=negotiated.extended_next_hop,
+            accept_as_sets=self.config.policy.as_set == "accept",
+        )
+        event(
+            self.context.log,
+            "session-up",
+            neighbor=neighbor.name,
+            address=neighbor.config.address,
+            families=",".join(family.label for family in families),
+            hold_time_s=record.hold_time_s,
+        )
+        for family in families:
+            self._mark(family, neighbor.source, SessionEvent.UP)
+            joined = self.groups.join(neighbor, family, negotiated, peering.connection.local)
+            if joined is not None:
+                neighbor.members[family] = joined
+
+    def on_down(self, neighbor: Neighbor, reason: str) -> None:
+        """Withdraw a neighbor's routes, and tell it nothing more."""
+        for family in neighbor.families:
+            self.ended[family].discard(neighbor.source)
+            self.tables[family].purge(neighbor.name)
+            self._mark(family, neighbor.source, SessionEvent.DOWN)
+        for group, _member in neighbor.members.values():
+            self.groups.leave(group, neighbor.name)
+        neighbor.members.clear()
+        neighbor.families = ()
+
+    def on_refresh(self, neighbor: Neighbor, refresh: Refresh) -> None:
+        """Tell a table again (RFC 2918); one that was not negotiated is ignored (RFC 2918 §4)."""
+        joined = neighbor.members.get(refresh.message.family)
+        if joined is not None and refresh.message.subtype == RouteRefreshSubtype.REQUEST:
+            group, member = joined
+            group.adj_rib_out.tell_again(member)
+
+    def _on_end_of_rib(self, neighbor: Neighbor, family: Family) -> None:
+        if neighbor.source not in self.ended[family]:
+            event(self.context.log, "end-of-rib", neighbor=neighbor.name, family=family.label)
+            self.ended[family].add(neighbor.source)
+            self._mark(family, neighbor.source, SessionEvent.END_OF_RIB)
+
+    def _check_prefix_limit(self, neighbor: Neighbor) -> None:
+        """Warn of, and end, a session that announces more than the configuration allows (RFC 4486 §4)."""
+        limit = neighbor.config.maximum_prefixes
+        if limit is None:
+            return
+        n_routes = self.n_received(neighbor)
+        if n_routes > limit:
+            event(
+                self.context.log,
+                "maximum-prefixes-exceeded",
+                "error",
+                neighbor=neighbor.name,
+                n_routes=n_routes,
+                limit=limit,
+            )
+            restart_s = neighbor.config.maximum_prefixes_restart_s
+            self.neighbors.stop(
+                neighbor, CeaseSubcode.MAXIMUM_NUMBER_OF_PREFIXES_REACHED, restart_s=float(restart_s) or None
+            )
+        elif n_routes * 100 >= limit * neighbor.config.maximum_prefixes_warning_percent:
+            if not neighbor.is_warned_of_prefixes:
+                neighbor.is_warned_of_prefixes = True
+                event(
+                    self.context.log,
+                    "maximum-prefixes-near",
+                    "warning",
+                    neighbor=neighbor.name,
+                    n_routes=n_routes,
+                    limit=limit,
+                )
+
+    def n_received(self, neighbor: Neighbor) -> int:
+        """Return how many routes of a neighbor are held, of all families."""
+        return sum(table.n_routes_of(neighbor.name) for table in self.tables.values())
+
+    def n_advertised(self, neighbor: Neighbor) -> int:
+        """Return how many prefixes a neighbor holds from us, of all families."""
+        return sum(member.n_told for _group, member in neighbor.members.values())
+
+    # ---- the bus ----------------------------------------------------------------------------------------------------
+
+    def _source(self, family: Family) -> JournalSource:
+        table = self.tables[family]
+        return JournalSource(
+            table.journal,
+            RouteChanges,
+            table.gather,
+            lambda: table.routes.row_limit,
+            epoch=self.epoch,
+            marks=self.marks[family],
+            preamble=lambda: self._sessions(family, self._up_sources(family), SessionEvent.UP),
+            epilogue=lambda: self._sessions(family, sorted(self.ended[family]), SessionEvent.END_OF_RIB),
+        )
+
+    def _up_sources(self, family: Family) -> list[int]:
+        return [neighbor.source for neighbor in self.neighbors if family in neighbor.families]
+
+    def _mark(self, family: Family, source: int, happened: SessionEvent) -> None:
+        self.marks[family].append(lambda: self._sessions(family, [source], happened)[0])
+
+    def _sessions(self, family: Family, numbers: list[int], happened: SessionEvent) -> list[Content]:
+        """Return a batch that says that this happened to the sessions of these sources; none for no source."""
+        if not numbers:
+            return []
+        local, sources = self.sources.localize(np.array(numbers, np.uint32))
+        columns = {"source": local, "event": np.full(len(numbers), happened, np.uint8)}
+        return [(SessionChanges, columns, {"family": family.label, "sources": sources})]
+
+    # ---- flow -------------------------------------------------------------------------------------------------------
+
+    def backlog(self) -> int:
+        """Return how many journal entries the slowest reader of the bus has yet to get."""
+        return max(table.journal.head - self._floor[family] for family, table in self.tables.items())
+
+    def _regulate_reading(self) -> None:
+        for family in Family:
+            position = self._server.min_position(channels.adj_rib_in(family.label))
+            if position is not None:
+                self._floor[family] = position
+        backlog = self.backlog()
+        if not self.is_reading_paused and backlog > MAX_BACKLOG:
+            self.is_reading_paused = True
+            self.n_pauses += 1
+            self.neighbors.pause_reading()
+        elif self.is_reading_paused and backlog < RESUME_BACKLOG:
+            self.is_reading_paused = False
+            self.neighbors.resume_reading()
+
+    def _collect(self) -> None:
+        for family, table in self.tables.items():
+            table.collect(self._floor[family])
+        for group in self.groups:
+            group.adj_rib_out.collect()
+
+    def _tell(self, until: float) -> bool:
+        """Tell peers what they have not been told, each in turn, until all are in step or time is up."""
+        monotonic = self.context.loop.clock.monotonic
+        waiting = deque(neighbor for neighbor in self.neighbors if neighbor.members)
+        # Who was served last is served last again, so that a short turn does not always end with the same ones.
+        waiting.rotate(-(self._turn % max(len(waiting), 1)))
+        while waiting:
+            neighbor = waiting.popleft()
+            if self._tell_neighbor(neighbor):
+                waiting.append(neighbor)
+            self._turn += 1
+            if monotonic() >= until:
+                break
+        return bool(waiting)
+
+    def _tell_neighbor(self, neighbor: Neighbor) -> bool:
+        """Tell one peer a slice; return False when it is in step or its connection takes no more now."""
+        connection = neighbor.peering.connection
+        if connection is None or connection.n_queued >= LOW_WATER_OCTETS:
+            return False
+        has_told = False
+        for group, member in list(neighbor.members.values()):
+            n_before = member.n_updates
+            for chunk in group.adj_rib_out.tell(member):
+                connection.queue(chunk)
+            neighbor.peering.session.record.sent[MessageType.UPDATE] += member.n_updates - n_before
+            has_told |= not group.adj_rib_out.is_in_step(member)
+        if connection.n_queued:
+            self.neighbors.flush(neighbor, neighbor.peering)
+        return has_told and neighbor.is_established and connection.n_queued < LOW_WATER_OCTETS
+
+
+def _router_id(config: Config) -> int:
+    return int(ipaddress.IPv4Address(config.router.router_id))
+
+
+STAGE = Speaker
