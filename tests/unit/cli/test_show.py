@@ -1,0 +1,99 @@
+"""The commands `show`, with stages that answer as the real ones do."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from common.cli.asking import Router
+from common.cli.main import main
+
+ANSWERS = {
+    ("speaker", "neighbors"): {"neighbors": [{"name": "transit-a", "asn": 64601, "state": "Established"}]},
+    ("speaker", "neighbor"): {"name": "transit-a", "state": "Established", "tables": {"ipv4-unicast": {"n_told": 3}}},
+    ("rib", "route"): {
+        "prefix": "10.0.0.0/8",
+        "candidates": [
+            {"neighbor": "transit-a", "is_chosen": True, "why": "shorter AS path"},
+            {"neighbor": "transit-b", "is_chosen": False, "why": "longer AS path"},
+        ],
+    },
+    ("speaker", "lookup"): {"prefix": "10.0.0.0/8", "routes": []},
+    ("supervisor", "status"): {"pid": 1, "stages": [{"stage": "rib", "instance": "0", "pid": 0, "state": "running"}]},
+    ("rib", "status"): {"uptime_s": 1.0},
+    ("speaker", "status"): {"uptime_s": 1.0},
+}
+
+
+@pytest.fixture
+def router(tmp_path, monkeypatch):
+    """A run directory with sockets, and stages that give ANSWERS."""
+    for stage in ("speaker", "rib", "supervisor"):
+        (tmp_path / f"{stage}.0.control").touch()
+    asked = []
+
+    def answer(self, stage, question, instance="0", **arguments):
+        asked.append((stage, question, arguments))
+        if question in ("routes", "received", "advertised"):
+            first = (arguments["after"] or [0])[0]
+            rows = [{"prefix": f"10.{n}.0.0/16"} for n in range(first, min(first + arguments["limit"], 3))]
+            return {"routes": rows, "next": [first + len(rows)] if first + len(rows) < 3 else None}
+        if arguments.get("name", "transit-a") != "transit-a":
+            return "no neighbor"
+        return ANSWERS[stage, question]
+
+    monkeypatch.setattr(Router, "ask_or_error", answer)
+    return lambda *words: CliRunner().invoke(main, ["show", *words, "--run-dir", str(tmp_path)]), asked
+
+
+def test_neighbors(router):
+    """`show neighbors` is a table, with --json a list."""
+    call, _ = router
+    assert call("neighbors").output.splitlines()[1].split() == ["transit-a", "64601", "Established"]
+    assert json.loads(call("neighbors", "--json").output) == ANSWERS["speaker", "neighbors"]["neighbors"]
+
+
+def test_neighbor(router):
+    """`show neighbor` tells what is known of one; a name nobody has ends with status 1."""
+    call, _ = router
+    assert "n_told  3" in call("neighbor", "transit-a").output
+    assert call("neighbor", "nobody").exit_code == 1
+
+
+def test_route(router):
+    """`show route` marks the chosen path and says why each other lost."""
+    call, _ = router
+    lines = call("route", "10.0.0.0/8").output.splitlines()
+    assert lines[0] == "10.0.0.0/8"
+    assert lines[2].startswith("*  transit-a") and lines[3].endswith("longer AS path")
+
+
+def test_routes_come_in_pages(router):
+    """`show routes` asks on until the last page, and no further than --limit."""
+    call, asked = router
+    assert len(call("routes", "--json").output.splitlines()) == 3
+    asked.clear()
+    assert len(call("routes", "--json", "--limit", "2").output.splitlines()) == 2
+    assert [arguments["limit"] for _, _, arguments in asked] == [2]
+
+
+def test_received_asks_the_speaker(router):
+    """`show routes --received` asks the speaker that holds the session."""
+    call, asked = router
+    assert call("routes", "--received", "transit-a").exit_code == 0
+    assert ("speaker", "received") in [(stage, question) for stage, question, _ in asked]
+    assert call("routes", "--received", "a", "--advertised", "b").exit_code == 2
+
+
+def test_stages(router):
+    """`show stages` joins what the supervisor knows with what answers by itself."""
+    call, _ = router
+    rows = json.loads(call("stages", "--json").output)
+    assert {(row["stage"], row["state"]) for row in rows} == {("rib", "running"), ("speaker", "alone")}
+
+
+def test_nobody_there(tmp_path):
+    """Without a router the command says so and ends with status 1."""
+    result = CliRunner().invoke(main, ["show", "neighbors", "--run-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "is headrace running?" in result.output
