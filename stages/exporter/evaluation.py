@@ -85,8 +85,7 @@ class ExportEvaluation:
 
     def _rule(self, source: dict) -> int:
         """Return the rule for a source, made when it is first met."""
-        is_local, is_external = not source["name"], bool(source["external"])
-        key = (is_local, is_external) if is_local or is_external else (source["rr_client"], source["router_id"])
+        key = _treatment(source)
         rule = self._rules.get(key)
         if rule is None:
             verdict = self._verdict(source)
@@ -110,7 +109,7 @@ class ExportEvaluation:
             return ExportRefusal.LEARNED
         is_between_internal = not (is_local or source["external"] or self.group.is_external)
         # RFC 4271 §9.2: not from one internal peer to another; RFC 4456 §6: unless one of them is a client.
-        if is_between_internal and not (source["rr_client"] or self.group.is_rr_client):
+        if is_between_internal and not (source.get("rr_client") or self.group.is_rr_client):
             return ExportRefusal.INTERNAL
         return ExportRefusal.NONE
 
@@ -144,6 +143,15 @@ class ExportEvaluation:
             cluster_id=self._cluster_id if is_reflected else 0,
             **common,
         )
+
+
+def _treatment(source: dict) -> tuple:
+    """Return a key that is equal for sources whose routes are treated alike."""
+    if not source["name"]:
+        return ("local",)
+    if source["external"]:
+        return ("external",)
+    return ("internal", bool(source.get("rr_client")), source["router_id"])
 
 
 def first_paths(n_paths: np.ndarray, path_source: np.ndarray, path_set: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
