@@ -35,6 +35,8 @@ class MemoryHub:
 class _Mailbox:
     """A queue of the loop."""
 
+    is_suspect = True
+
     def __init__(self, loop: Loop):
         self.is_frozen = False
         self._items: deque[tuple[Callable, tuple]] = deque()

@@ -65,7 +65,10 @@ class ZmqTransport:
 
 
 class _SocketQueue:
-    """One ZeroMQ socket as a queue of the loop."""
+    """One ZeroMQ socket as a queue of the loop.
+
+    Its descriptor tells of new messages only once ZeroMQ has been seen to have none; sending may take that telling in.
+    """
 
     def __init__(self, loop: Loop, socket: zmq.Socket, on_message):
         self._loop = loop
@@ -73,28 +76,25 @@ class _SocketQueue:
         self._on_message = on_message
         self._fd = socket.get(zmq.FD)
         self._is_closed = False
+        self.is_suspect = True
         loop.add_queue(self)
 
     def fileno(self) -> int:
         return self._fd
 
     def has_input(self) -> bool:
-        return not self._is_closed and bool(self._socket.get(zmq.EVENTS) & zmq.POLLIN)
+        self.is_suspect = not self._is_closed and bool(self._socket.get(zmq.EVENTS) & zmq.POLLIN)
+        return self.is_suspect
 
     def drain(self) -> bool:
         socket = self._socket
         n_octets = 0
         for _ in range(MESSAGES_PER_DRAIN):
-            try:
-                frames = receive(socket)
-            except zmq.Again:
-                return False
-            self._on_message(frames)
-            if self._is_closed:
-                return False
+            frames = receive(socket)
             for frame in frames:
                 n_octets += len(frame)
-            if n_octets >= OCTETS_PER_DRAIN:
+            self._on_message(frames)
+            if n_octets >= OCTETS_PER_DRAIN or not self.has_input():
                 break
         return self.has_input()
 
@@ -104,7 +104,7 @@ class _SocketQueue:
 
 
 def receive(socket: zmq.Socket) -> list:
-    """Return the frames of one message; raise zmq.Again when there is none. More than MAX_FRAMES are cut off."""
+    """Return the frames of a message that is there. More than MAX_FRAMES are cut off."""
     frames = [socket.recv(zmq.NOBLOCK, copy=False)]
     while frames[-1].more:
         frame = socket.recv(zmq.NOBLOCK, copy=False)
@@ -155,6 +155,7 @@ class ZmqListenPort:
         ]
 
     def send(self, peer: bytes, frames: list) -> bool:
+        self._queues[0].is_suspect = True
         try:
             send(self._socket, [peer, *frames])
         except zmq.ZMQError as error:
@@ -213,6 +214,7 @@ class ZmqConnectPort:
         self._socket.connect(endpoint)
 
     def send(self, frames: list) -> bool:
+        self._queues[1].is_suspect = True
         try:
             send(self._socket, frames)
         except zmq.Again:

@@ -30,7 +30,10 @@ class Queue(Protocol):
         """Handle a bounded amount of what has arrived; return True if more is there."""
 
     def has_input(self) -> bool:
-        """Tell whether something is there; asked before the loop waits."""
+        """Tell whether something is there."""
+
+    is_suspect: bool
+    """Something may be there though the descriptor does not say so: `has_input` must be asked before a wait."""
 
 
 class Timer:
@@ -62,6 +65,7 @@ class Loop:
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._queues: list[Queue] = []
+        self._signalled: set[int] = set()
         self._turns: list[Callable[[], bool]] = []
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
@@ -165,12 +169,13 @@ class Loop:
         events = self._epoll.poll(self._wait_s(before, max_wait_s))
         now = monotonic()
         phase_s["wait"] += now - before
+        self._signalled.clear()
         did_something = self._call_descriptors(events) if events else False
         before, now = now, monotonic()
         phase_s["descriptors"] += now - before
         is_busy = False
         for queue in self._queues[:]:
-            if queue.has_input():
+            if (queue.is_suspect or queue.fileno() in self._signalled) and queue.has_input():
                 did_something = True
                 is_busy |= queue.drain()
         before, now = now, monotonic()
@@ -184,7 +189,7 @@ class Loop:
         # What was sent may have taken in a queue's hint: look again before the next wait.
         if not is_busy:
             for queue in self._queues:
-                if queue.has_input():
+                if queue.is_suspect and queue.has_input():
                     is_busy = True
                     break
         phase_s["turns"] += monotonic() - now
@@ -211,6 +216,8 @@ class Loop:
                 if callback is not None:
                     callback()
                     did_something = True
+                else:
+                    self._signalled.add(fd)
             if mask & (select.EPOLLOUT | trouble):
                 callback = self._writers.get(fd)
                 if callback is not None:
