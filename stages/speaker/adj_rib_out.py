@@ -213,7 +213,7 @@ class AdjRibOut:
         chunks: list[bytes] = []
         hi, lo, length = self._prefix_columns(rows)
         while len(hi):
-            n_rows, n_octets, n_messages, _skipped = pack.pack_withdrawals(
+            n_rows, n_octets, n_messages = pack.pack_withdrawals(
                 hi, lo, length, _NO_PATH_IDS, self.family.is_wide, member.max_message_octets, False, self._scratch
             )
             chunks.append(self._scratch[:n_octets].tobytes())
@@ -228,10 +228,12 @@ class AdjRibOut:
             by_set = np.argsort(local, kind="stable")
             rows, local = rows[by_set], local[by_set]
         hi, lo, length = self._prefix_columns(rows)
-        chunks: list[bytes] = []
+        is_wide, longest = self.family.is_wide, member.max_message_octets
+        unsendable = pack.find_unsendable(length, local, set_offset, set_octets, is_wide, longest, False)
+        chunks = self._withhold(member, rows[unsendable]) if len(unsendable) else []
         start = 0
         while start < len(rows):
-            n_rows, n_octets, n_messages, skipped = pack.pack_announcements(
+            n_rows, n_octets, n_messages = pack.pack_announcements(
                 hi[start:],
                 lo[start:],
                 length[start:],
@@ -239,15 +241,13 @@ class AdjRibOut:
                 local[start:],
                 set_offset,
                 set_octets,
-                self.family.is_wide,
-                member.max_message_octets,
+                is_wide,
+                longest,
                 False,
                 self._scratch,
             )
             chunks.append(self._scratch[:n_octets].tobytes())
             member.n_updates += n_messages
-            if len(skipped):
-                chunks += self._withhold(member, rows[start + skipped])
             start += n_rows
         return chunks
 

@@ -114,13 +114,12 @@ class Intake:
         for family in neighbor.families:
             if scanner.n_routes(family.index):
                 routes = scanner.routes(family.index)
-                has_path_ids = bool(neighbor.peering.options.add_path & family.bit)
                 self._tables[family].apply(
                     neighbor.source,
                     routes.hi,
                     routes.lo,
                     routes.length,
-                    routes.path_id if has_path_ids else None,
+                    routes.path_id if family in neighbor.path_id_families else None,
                     routes.set,
                     routes.set_offset,
                     routes.set_octets,

@@ -62,6 +62,8 @@ class Neighbor:
     source: int = 0
     is_warned_of_prefixes: bool = False
     families: tuple = ()
+    # Those of them in which it sends path identifiers (RFC 7911).
+    path_id_families: tuple = ()
     # Members of Adj-RIB-Outs, by family: (group, member).
     members: dict = field(default_factory=dict)
     n_treated_as_withdraw: int = 0

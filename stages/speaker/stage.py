@@ -214,6 +214,7 @@ class Speaker(Stage):
         negotiated = record.negotiated
         families = negotiated.families
         neighbor.families = tuple(families)
+        neighbor.path_id_families = negotiated.add_path_receive
         neighbor.is_warned_of_prefixes = False
         neighbor.source = self.sources.describe(
             Source(
