@@ -213,6 +213,7 @@ def copy_octets(
         target[to + i] = source[at + i]
 
 
+@cython.final
 @cython.cclass
 class Scanner:
     """Scratch columns and the scan that fills them; one serves all sessions of a process, one after the other.
@@ -724,7 +725,9 @@ class Scanner:
             # RFC 7606 §7.5, §7.9, §7.10
             self._spoil(DISCARD, code, _OPTIONAL_ERROR if flags & _OPTIONAL else _MALFORMED_LIST, at, whole)
             return
-        if size < self._shortest[code] or size > self._longest[code] or size % self._unit[code] != 0:
+        if size < self._shortest[code] or size > self._longest[code] or (
+            self._unit[code] != 1 and size % self._unit[code] != 0
+        ):
             self._spoil(self._consequence[code], code, _LENGTH_ERROR, at, whole)
             return
         if self._check_value(code, at, value, size, whole):
