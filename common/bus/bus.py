@@ -107,11 +107,11 @@ class Bus:
 
     def close(self) -> None:
         """Close every socket."""
+        if self._server is not None:
+            self._server.close()  # before the links: its relays still have something to say upstream
         for link in self._links.values():
             link.close()
         self._links.clear()
-        if self._server is not None:
-            self._server.close()
         if self._control is not None:
             self._control.close()
         self._transport.close()
