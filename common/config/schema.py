@@ -73,6 +73,14 @@ class Fib:
     )
     table: int = key(keys.integer(1, 4294967295), "Number of the kernel's routing table; 254 is main.", default=254)
     metric: int = key(keys.integer(1, 4294967295), "Metric (priority) of the kernel routes.", default=20)
+    nexthop_objects: bool = key(
+        keys.BOOLEAN,
+        "Let routes refer to one nexthop object for each next hop; false: each route names its gateway.",
+        default=True,
+    )
+    on_exit: str = key(
+        keys.choice("keep", "remove"), "What becomes of the kernel routes when Headrace stops.", default="keep"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

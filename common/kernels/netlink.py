@@ -24,6 +24,7 @@ REQUEST_REMOVE = cython.declare(cython.uint, 0x001)  # NLM_F_REQUEST
 NEW_ROUTE = cython.declare(cython.uint, 24)  # RTM_NEWROUTE
 DEL_ROUTE = cython.declare(cython.uint, 25)  # RTM_DELROUTE
 NLMSG_ERROR = cython.declare(cython.uint, 2)
+NLMSG_DONE = cython.declare(cython.uint, 3)
 AF_INET = cython.declare(cython.uint, 2)
 AF_INET6 = cython.declare(cython.uint, 10)
 SCOPE_NOWHERE = cython.declare(cython.uint, 255)
@@ -116,14 +117,14 @@ def write_requests(
     is_wide: cython.bint,
     header: cython.const[cython.uchar][::1],
     common: cython.const[cython.uchar][::1],
-    actions: cython.uchar[::1],
-    hi: cython.ulonglong[::1],
-    lo: cython.ulonglong[::1],
-    length: cython.uchar[::1],
-    ways: cython.uint[::1],
-    way_type: cython.uchar[::1],
-    way_flags: cython.uint[::1],
-    way_length: cython.uchar[::1],
+    actions: cython.const[cython.uchar][::1],
+    hi: cython.const[cython.ulonglong][::1],
+    lo: cython.const[cython.ulonglong][::1],
+    length: cython.const[cython.uchar][::1],
+    ways: cython.const[cython.uint][::1],
+    way_type: cython.const[cython.uchar][::1],
+    way_flags: cython.const[cython.uint][::1],
+    way_length: cython.const[cython.uchar][::1],
     way_octets: cython.const[cython.uchar][::1],
 ) -> int:
     """Write one request a route into `out` and return the number of octets written.
@@ -158,14 +159,14 @@ def _write(
     is_wide: cython.bint,
     header: cython.const[cython.uchar][::1],
     common: cython.const[cython.uchar][::1],
-    actions: cython.uchar[::1],
-    hi: cython.ulonglong[::1],
-    lo: cython.ulonglong[::1],
-    length: cython.uchar[::1],
-    ways: cython.uint[::1],
-    way_type: cython.uchar[::1],
-    way_flags: cython.uint[::1],
-    way_length: cython.uchar[::1],
+    actions: cython.const[cython.uchar][::1],
+    hi: cython.const[cython.ulonglong][::1],
+    lo: cython.const[cython.ulonglong][::1],
+    length: cython.const[cython.uchar][::1],
+    ways: cython.const[cython.uint][::1],
+    way_type: cython.const[cython.uchar][::1],
+    way_flags: cython.const[cython.uint][::1],
+    way_length: cython.const[cython.uchar][::1],
     way_octets: cython.const[cython.uchar][::1],
     n: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
@@ -223,7 +224,7 @@ def _write(
 def scan_replies(
     octets: cython.const[cython.uchar][::1],
     slot_octets: cython.Py_ssize_t,
-    lengths: cython.uint[::1],
+    lengths: cython.const[cython.uint][::1],
     first_sequence: cython.uint,
     errors: cython.int[::1],
 ) -> int:
@@ -266,6 +267,9 @@ class RouteScan:
     """
 
     n: cython.Py_ssize_t
+    _is_ended: cython.bint
+    _error: cython.int
+    _n_others: cython.Py_ssize_t
     _columns: dict
     _u8: cython.uchar[:, ::1]
     _u32: cython.uint[:, ::1]
@@ -277,6 +281,9 @@ class RouteScan:
 
     def __init__(self, capacity: int = 1024):
         self.n = 0
+        self._is_ended = False
+        self._error = 0
+        self._n_others = 0
         self._reserve(capacity)
 
     def __getattr__(self, name: str):
@@ -288,12 +295,33 @@ class RouteScan:
     def __len__(self) -> int:
         return self.n
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether the end of a dump was read (NLMSG_DONE), or an error instead of one."""
+        return bool(self._is_ended)
+
+    @property
+    def error(self) -> int:
+        """The errno a dump ended with, 0: complete."""
+        return self._error
+
+    @property
+    def n_others(self) -> int:
+        """Messages about other things than routes that were passed over."""
+        return self._n_others
+
     def clear(self) -> None:
-        """Forget the routes read so far."""
+        """Forget what was read so far."""
         self.n = 0
+        self._is_ended = False
+        self._error = 0
+        self._n_others = 0
 
     def scan(
-        self, octets: cython.const[cython.uchar][::1], slot_octets: cython.Py_ssize_t, lengths: cython.uint[::1]
+        self,
+        octets: cython.const[cython.uchar][::1],
+        slot_octets: cython.Py_ssize_t,
+        lengths: cython.const[cython.uint][::1],
     ) -> int:
         """Append the routes of datagrams laid out as for `scan_replies`; return how many there were.
 
@@ -321,6 +349,12 @@ class RouteScan:
                     kind = get_u16(octets, at + 4)
                     if (kind == NEW_ROUTE or kind == DEL_ROUTE) and size >= 28:
                         self._route(octets, at, at + size)
+                    elif kind == NLMSG_DONE or kind == NLMSG_ERROR:
+                        self._is_ended = True
+                        if size >= 20:
+                            self._error = cython.cast(cython.int, (0 - get_u32(octets, at + 16)) & 0x7FFFFFFF)
+                    else:
+                        self._n_others += 1
                     at += (size + 3) & ALIGNED
         return self.n - before
 
@@ -479,7 +513,7 @@ class RouteScan:
         self._u64 = memoryview(u64)
 
 
-def next_hops(set_offset: cython.uint[::1], set_octets: cython.const[cython.uchar][::1]):
+def next_hops(set_offset: cython.const[cython.uint][::1], set_octets: cython.const[cython.uchar][::1]):
     """Return the next hop of each attribute set as (hi, lo, length in bits); length 0 where a set has none.
 
     A set begins with the number of octets of its next hop and the next hop (0, 4, 16 or 32 octets; of 32, a global

@@ -25,8 +25,8 @@ ESRCH = cython.declare(cython.int, 3)
 
 
 def want(
-    rows: cython.uint[::1],
-    ways: cython.uint[::1],
+    rows: cython.const[cython.uint][::1],
+    ways: cython.const[cython.uint][::1],
     wanted: cython.uint[::1],
     installed: cython.uint[::1],
     flags: cython.uchar[::1],
@@ -42,6 +42,8 @@ def want(
     with cython.nogil:
         for i in range(n):
             row = rows[i]
+            if row == 0:  # not wanted, and not known either
+                continue
             flags[row] &= ~IS_UNCONFIRMED & 0xFF
             if wanted[row] != ways[i]:
                 if wanted[row] != 0:
@@ -58,7 +60,7 @@ def want(
     return result[:n_queued]
 
 
-def enqueue(rows: cython.uint[::1], flags: cython.uchar[::1]):
+def enqueue(rows: cython.const[cython.uint][::1], flags: cython.uchar[::1]):
     """Mark `rows` as queued and return those that were not."""
     n: cython.Py_ssize_t = rows.shape[0]
     result = np.empty(n, np.uint32)
@@ -75,11 +77,12 @@ def enqueue(rows: cython.uint[::1], flags: cython.uchar[::1]):
 
 
 def take(
-    queue: cython.uint[::1],
+    queue: cython.const[cython.uint][::1],
     wanted: cython.uint[::1],
     installed: cython.uint[::1],
     flags: cython.uchar[::1],
-    is_usable: cython.uchar[::1],
+    trouble: cython.uchar[::1],
+    is_usable: cython.const[cython.uchar][::1],
 ):
     """Take rows from the queue and return (rows, actions, targets, idle): what is to be done, and rows with nothing.
 
@@ -105,6 +108,7 @@ def take(
             flags[row] &= ~IS_QUEUED & 0xFF
             target = wanted[row] if is_usable[wanted[row]] else 0
             if target == installed[row]:
+                trouble[row] = 0
                 if wanted[row] == 0:
                     idle[n_idle] = row
                     n_idle += 1
@@ -117,10 +121,10 @@ def take(
 
 
 def settle(
-    rows: cython.uint[::1],
-    actions: cython.uchar[::1],
-    targets: cython.uint[::1],
-    errors: cython.int[::1],
+    rows: cython.const[cython.uint][::1],
+    actions: cython.const[cython.uchar][::1],
+    targets: cython.const[cython.uint][::1],
+    errors: cython.const[cython.int][::1],
     wanted: cython.uint[::1],
     installed: cython.uint[::1],
     trouble: cython.uchar[::1],

@@ -1,0 +1,171 @@
+"""The kernel as the fib sees it: requests with answers, batches of route changes, dumps, notifications.
+
+Owns two netlink sockets, one for requests and one for notifications, and the sequence numbers. Never decides
+anything. Notifications of what the request socket did itself are dropped by the kernel.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from socket import AF_INET, AF_INET6
+
+import numpy as np
+
+from common.kernels import netlink
+from stages.fib import messages
+from stages.fib.messages import Kind
+from stages.fib.netlink_socket import NetlinkSocket, Overrun
+
+BATCH_ROUTES = 2048  # measured: larger is not faster, and one batch takes the kernel about 6 ms
+ANSWER_TIME_S = 5.0
+NOTIFICATION_GROUPS = (1, 7, 11, 32)  # RTNLGRP_LINK, _IPV4_ROUTE, _IPV6_ROUTE, _NEXTHOP
+UNANSWERED = -1
+
+
+class Kernel:
+    """One table of the kernel of this network namespace."""
+
+    def __init__(self, table: int, metric: int):
+        self.table = table
+        self.metric = metric
+        self.requests = NetlinkSocket()
+        self.notifications = NetlinkSocket(NOTIFICATION_GROUPS, slots=256, slot_octets=8192)
+        self.notifications.drop_caused_by(self.requests.port)
+        self.n_requests = 0
+        self._sequence = 1
+        self._common = messages.common_attributes(table, metric)
+        self._headers = {family: messages.route_header(family, table) for family in (AF_INET, AF_INET6)}
+        self._out = np.zeros(netlink.request_limit(BATCH_ROUTES, self._common), np.uint8)
+
+    def close(self) -> None:
+        """Give the sockets back; what was installed stays."""
+        self.requests.close()
+        self.notifications.close()
+
+    # ---- requests -----------------------------------------------------------------------------------------------
+
+    def request(self, make) -> tuple[int, str]:
+        """Send the one request `make(sequence)` and return the kernel's answer: (errno or 0, its words)."""
+        sequence = self._take_sequences(1)
+        self.requests.send(make(sequence))
+        try:
+            for datagram in self._datagrams():
+                for kind, flags, answered, body in messages.messages_of(datagram):
+                    if kind == Kind.ERROR and answered == sequence:
+                        code, text = messages.decode_error(flags, body)
+                        return code, text or os.strerror(code)
+        except Overrun:
+            return errno.ENOBUFS, "the answer was lost"
+        return errno.ETIMEDOUT, "no answer"
+
+    def change(self, family: int, actions, hi, lo, length, targets, ways) -> np.ndarray:
+        """Install, replace and remove at most BATCH_ROUTES routes; return the errno of each (0: done).
+
+        UNANSWERED: the answer was lost, so the route may be either way. `ways` has the columns by way.
+        """
+        first = self._take_sequences(len(actions))
+        size = netlink.write_requests(
+            self._out,
+            first,
+            family == AF_INET6,
+            self._headers[family],
+            self._common,
+            actions,
+            hi,
+            lo,
+            length,
+            targets,
+            ways.type,
+            ways.flags,
+            ways.length[family],
+            ways.octets[family],
+        )
+        errors = np.zeros(len(actions), np.int32)
+        errors[-1] = UNANSWERED
+        self.requests.send(self._out[:size])
+        try:
+            self._account(first, errors)
+        except Overrun:
+            self._drain()
+            errors[errors == 0] = UNANSWERED
+        if errors[-1] == UNANSWERED:
+            errors[errors == 0] = UNANSWERED
+        return errors
+
+    def _account(self, first: int, errors: np.ndarray) -> None:
+        """Read answers until that of the last request is there."""
+        while errors[-1] == UNANSWERED:
+            lengths = self.requests.receive()
+            if len(lengths):
+                netlink.scan_replies(self.requests.octets, self.requests.slot_octets, lengths, first, errors)
+            elif not self.requests.wait(ANSWER_TIME_S):
+                return
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                if not len(self.requests.receive()):
+                    return
+            except Overrun:
+                continue
+
+    def _take_sequences(self, n: int) -> int:
+        """Return the first of `n` sequence numbers; 0 is left to notifications."""
+        if self._sequence + n > 0xFFFFFFFF:
+            self._sequence = 1
+        first = self._sequence
+        self._sequence += n
+        self.n_requests += n
+        return first
+
+    def _datagrams(self) -> Iterator[bytes]:
+        """Give what the request socket receives until nothing comes for too long."""
+        while self.requests.wait(ANSWER_TIME_S):
+            for slot in range(len(self.requests.receive())):
+                yield self.requests.datagram(slot)
+
+    # ---- dumps: only at the start, never while routes change ----------------------------------------------------
+
+    def links(self) -> list[messages.LinkState]:
+        """Return all interfaces."""
+        return [messages.decode_link(kind, body) for kind, body in self._dump(messages.dump_links)]
+
+    def nexthops(self) -> list[messages.NextHopState] | None:
+        """Return all nexthop objects; None if this kernel has none of the kind."""
+        try:
+            return [messages.decode_nexthop(body) for _, body in self._dump(messages.dump_nexthops)]
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                return None
+            raise
+
+    def routes(self, family: int, table: int, protocol: int = 0) -> netlink.RouteScan:
+        """Return the routes of a table, of one protocol unless that is 0."""
+        scan = netlink.RouteScan()
+        sequence = self._take_sequences(1)
+        self.requests.send(messages.dump_routes(sequence, family, table, protocol))
+        while self.requests.wait(ANSWER_TIME_S):
+            lengths = self.requests.receive()
+            scan.scan(self.requests.octets, self.requests.slot_octets, lengths)
+            if scan.is_ended:
+                # A table nobody has used yet does not exist.
+                if scan.error not in (0, errno.ENOENT):
+                    raise OSError(scan.error, os.strerror(scan.error))
+                return scan
+        raise TimeoutError("the kernel's dump of routes did not end")
+
+    def _dump(self, make) -> Iterator[tuple[int, bytes]]:
+        """Give (type, body) of each message of a dump."""
+        sequence = self._take_sequences(1)
+        self.requests.send(make(sequence))
+        for datagram in self._datagrams():
+            for kind, flags, answered, body in messages.messages_of(datagram):
+                if answered != sequence:
+                    continue
+                if kind == Kind.DONE:
+                    return
+                if kind == Kind.ERROR:
+                    code, text = messages.decode_error(flags, body)
+                    raise OSError(code, text or os.strerror(code))
+                yield kind, body
+        raise TimeoutError("the kernel's dump did not end")

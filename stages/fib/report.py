@@ -1,0 +1,127 @@
+"""What the fib says of itself: status, answers to questions, metrics.
+
+Owns the words and the names of the metrics. Never changes anything.
+"""
+
+import errno
+import ipaddress
+import os
+from socket import AF_INET
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from common.kernels.plan import ELSEWHERE
+from common.runtime.metrics import Metrics
+from stages.fib.plan import Plan
+
+if TYPE_CHECKING:
+    from stages.fib.stage import FibStage
+
+
+def prefix_text(plan: Plan, row: int) -> str:
+    """Return the prefix in one row for people."""
+    rows = np.array([row])
+    value = int(plan.prefixes.hi(rows)[0]) << 64 | int(plan.prefixes.lo(rows)[0])
+    length = int(plan.prefixes.length(rows)[0])
+    if plan.family == AF_INET:
+        return f"{ipaddress.IPv4Address(value >> 96)}/{length}"
+    return f"{ipaddress.IPv6Address(value)}/{length}"
+
+
+def status(stage: "FibStage") -> dict[str, Any]:
+    """Return the numbers of the stage."""
+    if stage.kernel is None:
+        return {"enabled": False}
+    return {
+        "enabled": True,
+        "table": stage.config.fib.table,
+        "metric": stage.config.fib.metric,
+        "nexthop_objects": stage.ways.has_objects,
+        "families": {family.label: _plan_status(plan) for family, plan in stage.plans.items()},
+        "next_hops": len(stage.ways.by_number),
+        "next_hops_unusable": sum(1 for way in stage.ways.by_number.values() if not stage.ways.is_usable[way.number]),
+        "routes_of_others": stage.resolver.n_routes,
+    }
+
+
+def _plan_status(plan: Plan) -> dict[str, Any]:
+    return {
+        "wanted": plan.n_wanted,
+        "installed": plan.n_installed,
+        "queued": plan.n_queued,
+        "confirmed": plan.is_confirmed,
+        "refused": {errno.errorcode.get(code, str(code)): n for code, n in plan.troubles().items()},
+        "changes": {
+            "installed": plan.counts.installed,
+            "replaced": plan.counts.replaced,
+            "removed": plan.counts.removed,
+            "refused": plan.counts.refused,
+        },
+    }
+
+
+def next_hops(stage: "FibStage") -> list[dict[str, Any]]:
+    """Return every next hop with its way."""
+    if stage.kernel is None:
+        return []
+    return [_next_hop(stage, number) for number in sorted(stage.ways.by_number)]
+
+
+def _next_hop(stage: "FibStage", number: int) -> dict[str, Any]:
+    ways = stage.ways
+    way = ways.by_number[number]
+    gateway = way.installed
+    return {
+        "address": way.text,
+        "usable": bool(ways.is_usable[number]),
+        "gateway": str(ipaddress.ip_address(gateway.address)) if gateway else "",
+        "interface": stage.resolver.name_of(gateway.interface) if gateway else "",
+        "metric": way.metric if way.metric is not None else "",
+        "object": way.identifier,
+        "reason": way.trouble or way.resolution.reason,
+        "routes_wanted": int(ways.n_wanted[number]),
+        "routes_installed": int(ways.n_installed[number]),
+    }
+
+
+def route(stage: "FibStage", text: str) -> dict[str, Any]:
+    """Return what is planned and known of one prefix; raise ValueError for text that is no prefix."""
+    network = ipaddress.ip_network(text, strict=False)
+    plan = next(plan for plan in stage.plans.values() if (plan.family == AF_INET) == (network.version == 4))
+    value = int(network.network_address) << (128 - network.max_prefixlen)
+    hi, lo = np.array([value >> 64], np.uint64), np.array([value & (2**64 - 1)], np.uint64)
+    row = int(plan.prefixes.find(hi, lo, np.array([network.prefixlen], np.uint8))[0])
+    wanted, installed, trouble = int(plan.wanted[row]), int(plan.installed[row]), int(plan.trouble[row])
+    return {
+        "prefix": str(network),
+        "wanted": _next_hop(stage, wanted) if row and wanted else None,
+        "installed": bool(row and installed),
+        "next_hop": stage.ways.by_number[installed].text if row and installed not in (0, ELSEWHERE) else "",
+        "refused": os.strerror(trouble) if row and trouble else "",
+    }
+
+
+def add_metrics(stage: "FibStage", metrics: Metrics) -> None:
+    """Make the metrics of the stage; they are read from the plans when asked for."""
+    labels = ["family"]
+    installed = metrics.gauge("installed_routes", "Routes of ours in the kernel.", labels)
+    queued = metrics.gauge("queued_routes", "Prefixes that wait for the kernel.", labels)
+    refused = metrics.gauge("refused_routes", "Routes the kernel refuses now, by error.", [*labels, "error"])
+    changes = metrics.gauge("changed_routes", "Changes made in the kernel since the start.", [*labels, "action"])
+    next_hops = metrics.gauge("next_hops", "Next hops known, by whether they can be used.", ["usable"])
+
+    def refresh() -> None:
+        refused.clear()
+        for family, plan in stage.plans.items():
+            installed.labels(family.label).set(plan.n_installed)
+            queued.labels(family.label).set(plan.n_queued)
+            for code, n in plan.troubles().items():
+                refused.labels(family.label, errno.errorcode.get(code, str(code))).set(n)
+            for action in ("installed", "replaced", "removed", "refused"):
+                changes.labels(family.label, action).set(getattr(plan.counts, action))
+        n_usable = sum(1 for number in stage.ways.by_number if stage.ways.is_usable[number])
+        next_hops.labels("yes").set(n_usable)
+        next_hops.labels("no").set(len(stage.ways.by_number) - n_usable)
+
+    metrics.before_scrape(refresh)
