@@ -135,7 +135,16 @@ class Bird(Router):
         lines.append(self._neighbor("listener", topology.LISTENER_ADDRESS, topology.LISTENER_ASN, "none", "all"))
         path = self.directory / "bird.conf"
         path.write_text("\n".join(lines))
-        return [self.binary, "-f", "-c", str(path), "-s", str(self.directory / "ctl"), "-P", str(self.directory / "pid")]
+        return [
+            self.binary,
+            "-f",
+            "-c",
+            str(path),
+            "-s",
+            str(self.directory / "ctl"),
+            "-P",
+            str(self.directory / "pid"),
+        ]
 
     @staticmethod
     def _neighbor(name: str, address: str, asn: int, imports: str, exports: str) -> str:

@@ -49,6 +49,11 @@ class Ledger:
             "spurious_withdrawals": self.n_spurious,
         }
 
+    @property
+    def digests(self):
+        """The digests by prefix row (uint32), 0 where nothing is held."""
+        return self.digest_column
+
     def ensure(self, capacity: int) -> None:
         """Make room for prefix rows below `capacity`."""
         if capacity > len(self.digest_column):

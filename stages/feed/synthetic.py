@@ -192,7 +192,9 @@ def make_sets(rng, n_sets: int, asn: int, next_hop: bytes) -> tuple[np.ndarray, 
         octets[base + path_at + position] = value
     pool = np.concatenate([rng.integers(1, 64000, 40000), rng.integers(131072, 400000, 35000)]).astype(">u4")
     _scatter_words(octets, base + path_at + 5, n_hops, pool[rng.integers(0, len(pool), int(n_hops.sum()))])
-    octets[np.add.outer(base + path_at + 5, np.arange(4))] = np.frombuffer(np.uint32(asn).byteswap().tobytes(), np.uint8)
+    octets[np.add.outer(base + path_at + 5, np.arange(4))] = np.frombuffer(
+        np.uint32(asn).byteswap().tobytes(), np.uint8
+    )
     med = base[has_med] + med_at[has_med]
     for position, value in ((0, 0x80), (1, 4), (2, 4), (5, rng.integers(0, 4, len(med))), (6, 10)):
         octets[med + position] = value
