@@ -106,6 +106,7 @@ def neighbor(router: Router, name: str, is_json: bool) -> None:
 def route(router: Router, prefix: str, is_json: bool) -> None:
     """Show all candidates for PREFIX, the chosen one, and why each other lost."""
     answer = router.ask("rib", "route", prefix=prefix)
+    answer["candidates"] += refused_routes(router, answer["prefix"], answer["candidates"])
     if is_json:
         click.echo(as_json(answer))
     elif not answer["candidates"]:
@@ -154,6 +155,28 @@ def stages(router: Router, is_json: bool) -> None:
         row["pss_octets"] = memory_octets(row.get("pid"))
         row["memory"] = "" if row["pss_octets"] is None else f"{row['pss_octets'] / (1 << 20):.1f} MiB"
     click.echo(as_json(list(rows.values())) if is_json else rows_as_table(STAGES, list(rows.values())))
+
+
+def refused_routes(router: Router, prefix: str, candidates: list[dict]) -> list[dict]:
+    """Return the routes received for a prefix that are no candidates, because import policy refuses them."""
+    known = {(candidate["neighbor"], candidate.get("path_id", 0)) for candidate in candidates}
+    refused = []
+    for instance in router.instances("speaker"):
+        answer = router.ask_or_error("speaker", "lookup", instance, prefix=prefix)
+        received = [] if isinstance(answer, str) else answer["routes"]
+        received = [route for route in received if (route["neighbor"], route["path_id"]) not in known]
+        question = {
+            "family": "ipv6-unicast" if ":" in prefix else "ipv4-unicast",
+            "sources": [route.pop("source") for route in received],
+            "routes": [
+                {"source": number, "set": route.pop("set"), "prefix": prefix} for number, route in enumerate(received)
+            ],
+        }
+        explained = router.ask_or_error("policy", "explain", **question) if received else {"routes": []}
+        for route, verdict in zip(received, [] if isinstance(explained, str) else explained["routes"], strict=False):
+            if verdict["refusal"]:
+                refused.append({**route, "is_chosen": False, "why": f"refused: {verdict['reason']}"})
+    return refused
 
 
 def memory_octets(pid: int | None) -> int | None:

@@ -209,13 +209,17 @@ class ImportChecks:
     _last_refusal: cython.uint
     rules_column: object
 
-    def __init__(self, own_addresses: list):
-        """Take the router's own addresses as packed octets (4 or 16 each)."""
-        ipv4 = [int.from_bytes(address, "big") for address in own_addresses if len(address) == 4]
-        ipv6 = [int.from_bytes(address, "big") for address in own_addresses if len(address) == 16]
+    def __init__(self, own_addresses):
+        """Take the router's own addresses as for `set_own_addresses`."""
         self.n_rules = 0
         self.rules_column = allocate(16 * 8, np.uint32)
         self._rules = memoryview(self.rules_column)
+        self.set_own_addresses(own_addresses)
+
+    def set_own_addresses(self, own_addresses) -> None:
+        """Take the router's own addresses as packed octets (4 or 16 each), in place of those before."""
+        ipv4 = [int.from_bytes(address, "big") for address in own_addresses if len(address) == 4]
+        ipv6 = [int.from_bytes(address, "big") for address in own_addresses if len(address) == 16]
         self._own_ipv4 = memoryview(np.array(ipv4, np.uint32))
         self._own_hi = memoryview(np.array([address >> 64 for address in ipv6], np.uint64))
         self._own_lo = memoryview(np.array([address & 0xFFFFFFFFFFFFFFFF for address in ipv6], np.uint64))

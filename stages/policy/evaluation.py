@@ -29,7 +29,7 @@ class ImportEvaluation:
         self._config = config
         self._router_id = int(IPv4Address(config.router.router_id))
         self._own_addresses = own_addresses(config)
-        self._checks = ImportChecks(self._own_addresses)
+        self._checks = ImportChecks(sorted(self._own_addresses))
         self._dresser = Dresser()
         self._rules: dict[tuple, int] = {}
         self._is_editing: list[bool] = []  # by rule
@@ -78,9 +78,11 @@ class ImportEvaluation:
 
     def _rule(self, source: dict) -> int:
         """Return the rule for a source, made when it is first met."""
-        key = (source["name"], source["asn"], source["local_asn"], source["external"])
+        local_address = source.get("local_address", b"")
+        key = (source["name"], source["asn"], source["local_asn"], source["external"], local_address)
         rule = self._rules.get(key)
         if rule is None:
+            self._learn_own_address(local_address)
             neighbor = self._config.neighbors.get(source["name"])
             verdict = self._verdict(source, neighbor)
             edits = _edits(neighbor) if not verdict else Edits()
@@ -96,6 +98,12 @@ class ImportEvaluation:
             self._dresser.add(edits)
             self._is_editing.append(not edits.is_empty)
         return rule
+
+    def _learn_own_address(self, address: bytes) -> None:
+        """Take note of an own address that only a session shows; the configuration need not name them all."""
+        if address and address not in self._own_addresses:
+            self._own_addresses.add(address)
+            self._checks.set_own_addresses(sorted(self._own_addresses))
 
     def _verdict(self, source: dict, neighbor: Neighbor | None) -> ImportRefusal:
         """Return what is said of all routes of a source, before one of them is looked at."""
@@ -120,7 +128,7 @@ class ImportEvaluation:
             REVISION,
             self._config.router.asn,
             self._router_id,
-            self._own_addresses,
+            sorted(own_addresses(self._config)),
             policy.martians,
             policy.maximum_length_ipv4,
             policy.maximum_length_ipv6,
@@ -130,12 +138,12 @@ class ImportEvaluation:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def own_addresses(config: Config) -> list[bytes]:
-    """Return the router's own addresses as far as the configuration names them, packed and in order."""
+def own_addresses(config: Config) -> set[bytes]:
+    """Return the router's own addresses as far as the configuration names them, packed."""
     named = {*config.router.listen, config.router.next_hop_ipv4, config.router.next_hop_ipv6}
     for neighbor in config.neighbors.values():
         named |= {neighbor.local_address, neighbor.next_hop_ipv4, neighbor.next_hop_ipv6}
-    return sorted({ip_address(address).packed for address in named if address})
+    return {ip_address(address).packed for address in named if address}
 
 
 def _edits(neighbor: Neighbor | None) -> Edits:

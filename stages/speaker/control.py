@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from common.bgp.attributes import describe_set
 from common.bgp.constants import CeaseSubcode, Family, MessageType
 from common.bus.control import ControlError, Handler
 from stages.speaker.adj_rib_in import AdjRibIn
@@ -185,7 +186,12 @@ class Questions:
         row = int(table.prefixes.find(high, low, np.array([network.prefixlen], np.uint8))[0])
         rows = table.routes.rows_of(row) if row else np.empty(0, np.uint32)
         rows = rows[table.routes.attributes[rows] != 0]
-        return {"prefix": str(network), "routes": self._describe_received(table, rows)}
+        # With what policy needs to explain each: the octets of the set, and the source as on the bus.
+        local, sources = self._speaker.sources.localize(table.routes.source[rows])
+        sets = [table.attributes.octets_of(number) for number in table.routes.attributes[rows].tolist()]
+        raw = [{"set": octets, "source": sources[index]} for octets, index in zip(sets, local.tolist(), strict=True)]
+        described = self._describe_received(table, rows)
+        return {"prefix": str(network), "routes": [one | more for one, more in zip(described, raw, strict=True)]}
 
 
 def _network(text: str | None):

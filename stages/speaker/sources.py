@@ -20,6 +20,7 @@ class Source:
     router_id: int
     address: bytes
     is_external: bool
+    local_address: bytes = b""  # ours on the session, empty where it does not matter
     is_rr_client: bool = False
     path_id: int = 0
 
@@ -31,6 +32,7 @@ class Source:
             "local_asn": self.local_asn,
             "router_id": self.router_id,
             "address": self.address,
+            "local_address": self.local_address,
             "external": self.is_external,
             "rr_client": self.is_rr_client,
             "path_id": self.path_id,

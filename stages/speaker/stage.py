@@ -224,6 +224,7 @@ class Speaker(Stage):
                 record.peer_open.router_id,
                 ipaddress.ip_address(neighbor.config.address).packed,
                 neighbor.is_external,
+                ipaddress.ip_address(peering.connection.local).packed,
             )
         )
         peering.options = Options(

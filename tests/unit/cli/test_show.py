@@ -1,5 +1,6 @@
 """The commands `show`, with stages that answer as the real ones do."""
 
+import copy
 import json
 
 import pytest
@@ -18,7 +19,14 @@ ANSWERS = {
             {"neighbor": "transit-b", "is_chosen": False, "why": "longer AS path"},
         ],
     },
-    ("speaker", "lookup"): {"prefix": "10.0.0.0/8", "routes": []},
+    ("speaker", "lookup"): {
+        "prefix": "10.0.0.0/8",
+        "routes": [
+            {"neighbor": name, "path_id": 0, "set": b"", "source": {"name": name}}
+            for name in ("transit-a", "transit-c")
+        ],
+    },
+    ("policy", "explain"): {"routes": [{"refusal": 4, "reason": "own AS in the path", "set": None}]},
     ("supervisor", "status"): {"pid": 1, "stages": [{"stage": "rib", "instance": "0", "pid": 0, "state": "running"}]},
     ("rib", "status"): {"uptime_s": 1.0},
     ("speaker", "status"): {"uptime_s": 1.0},
@@ -40,7 +48,7 @@ def router(tmp_path, monkeypatch):
             return {"routes": rows, "next": [first + len(rows)] if first + len(rows) < 3 else None}
         if arguments.get("name", "transit-a") != "transit-a":
             return "no neighbor"
-        return ANSWERS[stage, question]
+        return copy.deepcopy(ANSWERS[stage, question])
 
     monkeypatch.setattr(Router, "ask_or_error", answer)
     return lambda *words: CliRunner().invoke(main, ["show", *words, "--run-dir", str(tmp_path)]), asked
@@ -66,6 +74,20 @@ def test_route(router):
     lines = call("route", "10.0.0.0/8").output.splitlines()
     assert lines[0] == "10.0.0.0/8"
     assert lines[2].startswith("*  transit-a") and lines[3].endswith("longer AS path")
+
+
+def test_route_shows_what_policy_refuses(router):
+    """A route received that is no candidate stands there too, with policy's reason."""
+    call, asked = router
+    refused = json.loads(call("route", "10.0.0.0/8", "--json").output)["candidates"][2]
+    assert refused == {
+        "neighbor": "transit-c",
+        "path_id": 0,
+        "is_chosen": False,
+        "why": "refused: own AS in the path",
+    }
+    explained = [arguments for _, question, arguments in asked if question == "explain"]
+    assert [source["name"] for source in explained[0]["sources"]] == ["transit-c"]
 
 
 def test_routes_come_in_pages(router):

@@ -134,6 +134,14 @@ def test_the_first_as_may_be_anybodys_where_so_configured():
     assert evaluated(ROUTER + TRANSIT + "enforce_first_as = false\n" + ACCEPT, octets) == octets
 
 
+def test_an_own_address_is_known_from_the_session_too():
+    """Where the configuration leaves the local address to the kernel, the session's description has it."""
+    octets = attribute_set(next_hop="0a4d0063")
+    config = ROUTER + TRANSIT + ACCEPT
+    assert evaluated(config, octets) == octets
+    assert evaluated(config, octets, source(local_address=bytes([10, 77, 0, 99]))) is ImportRefusal.NEXT_HOP_OWN
+
+
 def test_originated_routes_are_taken_as_they_are():
     """The router's own routes have no next hop and need no policy, whatever prefix they are for."""
     octets = attribute_set((), "")
