@@ -349,7 +349,7 @@ class _Scope:
                 raise SchemaError(f"{kind.name}: `sources` is not a list of maps")
             self.n_sources = len(sources)
         self.n_rows = len(columns[kind.columns[0].name]) if kind.columns else 0
-        self.n_sets = len(columns["set_offset"]) - 1 if "set_offset" in columns else 0
+        self.n_sets = max(0, len(columns["set_offset"]) - 1) if "set_offset" in columns else 0
         self.n_paths = int(columns["n_paths"].sum(dtype=np.uint64)) if "n_paths" in columns else 0
 
 
