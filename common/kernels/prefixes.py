@@ -146,6 +146,17 @@ class PrefixTable:
         """Prefix lengths in bits (uint8)."""
         return self.length_column[rows]
 
+    def longest_run(self) -> int:
+        """Return the most slots of the index in use side by side: how well the hash spreads what came."""
+        longest: cython.Py_ssize_t = 0
+        run: cython.Py_ssize_t = 0
+        i: cython.Py_ssize_t
+        with cython.nogil:
+            for i in range(self._slots.shape[0]):
+                run = run + 1 if self._slots[i] != 0 else 0
+                longest = max(longest, run)
+        return longest
+
     # ---- batches ----------------------------------------------------------------------------------------------
 
     def intern(
