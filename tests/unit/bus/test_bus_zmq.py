@@ -1,0 +1,259 @@
+"""The transport between processes: real sockets, and real processes that are killed."""
+
+import contextlib
+import io
+import os
+import signal
+import socket
+import stat
+import time
+import traceback
+
+import pytest
+import zmq
+
+from common.bus.batch import GAP, SNAPSHOT_BEGIN
+from common.bus.bus import Bus
+from common.bus.control import ControlError, ask
+from common.bus.zmq_transport import COPY_BELOW_OCTETS, EndpointBusy, ZmqTransport, context
+from common.runtime.log import Log
+from common.runtime.loop import Loop
+
+CHANNEL = "adj-rib-in/ipv4-unicast"
+DEADLINE_S = 20
+
+
+class Station:
+    """A stage's loop and bus over ipc."""
+
+    def __init__(self, run_dir, stage):
+        self.loop = Loop()
+        self.log = Log(stage, stream=io.StringIO())
+        self.bus = Bus(run_dir, stage, "0", self.loop, ZmqTransport(self.loop), self.log)
+        self.loop.add_turn(self.bus.pump)
+
+    def run_until(self, condition) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, "not in time"
+            self.loop.turn(0.05)
+
+    def close(self) -> None:
+        self.bus.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def stations(run_dir):
+    with contextlib.ExitStack() as stack:
+
+        def make(stage: str) -> Station:
+            station = Station(run_dir, stage)
+            stack.callback(station.close)
+            return station
+
+        yield make
+
+
+@pytest.fixture
+def processes():
+    """Run functions in processes of their own, and end them afterwards."""
+    started = []
+
+    def start(function) -> int:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                function()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        started.append(pid)
+        return pid
+
+    yield start
+    for pid in started:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def serve_table(run_dir, make_owner, epoch: str, rows: range, value: int = 0):
+    """Be an owner until killed; each control question "put" changes one row."""
+    station = Station(run_dir, "speaker")
+    owner = make_owner(station.bus, epoch=epoch)
+    for row in rows:
+        owner.put(row, value or row)
+
+    def put(question):
+        owner.put(question["row"], question["value"])
+        return {}
+
+    station.bus.control({"put": put, "readers": lambda question: {"readers": owner.server.readers()}})
+    station.loop.run()
+
+
+def relay_table(run_dir):
+    """Be a relay until killed."""
+    station = Station(run_dir, "policy")
+    bus = station.bus
+    bus.relay(
+        "adj-rib-in/*",
+        lambda request: (bus.endpoint("speaker"), request.channel, {}),
+        "v1",
+        lambda batch, request: [batch],
+    )
+    station.loop.run()
+
+
+def test_a_table_crosses_two_hops_and_survives_every_death(run_dir, stations, processes, make_owner, make_copy):
+    """Owner, relay and reader in three processes: snapshot, change, relay killed, owner killed."""
+    speaker = processes(lambda: serve_table(run_dir, make_owner, "e1", range(1, 30_001), 7))
+    policy = processes(lambda: relay_table(run_dir))
+    copy, rib = make_copy(), stations("rib")
+    follower = rib.bus.follow("policy", "0", CHANNEL, copy.handle)
+    rib.run_until(lambda: copy.events[-1:] == [3])
+    assert len(copy.values) == 30_000
+    ask(run_dir, "speaker", "0", "put", 10, row=1, value=99)
+    rib.run_until(lambda: copy.values[1] == 99)
+
+    kill(policy)
+    ask(run_dir, "speaker", "0", "put", 10, row=2, value=98)
+    n_before = len(copy.batches)
+    processes(lambda: relay_table(run_dir))
+    rib.run_until(lambda: copy.values[2] == 98)
+    assert not any(batch.flags & (SNAPSHOT_BEGIN | GAP) for batch in copy.batches[n_before:]), "resumed"
+
+    kill(speaker)
+    processes(lambda: serve_table(run_dir, make_owner, "e2", range(5, 1001), 7))
+    rib.run_until(lambda: follower.position.epoch == "e2~v1" and not follower.is_in_snapshot)
+    assert copy.values == dict.fromkeys(range(5, 1001), 7)
+
+
+def test_large_frames_cross_unharmed(stations, make_owner, make_copy):
+    """Columns beyond the limit below which ZeroMQ copies arrive as they were."""
+    speaker, rib = stations("speaker"), stations("rib")
+    owner = make_owner(speaker.bus)
+    for row in range(1, 60_001):
+        owner.values[row] = row
+    owner.limit = 60_001
+    copy = make_copy()
+    rib.bus.follow("speaker", "0", CHANNEL, copy.handle)
+
+    def turn_both() -> bool:
+        speaker.loop.turn(0)
+        return copy.events[-1:] == [3]
+
+    rib.run_until(turn_both)
+    assert any(array.nbytes > COPY_BELOW_OCTETS for batch in copy.batches for array in batch.columns.values())
+    assert copy.values == {row: row for row in range(1, 60_001)}
+
+
+def test_a_killed_reader_is_forgotten(run_dir, stations, processes, make_owner, make_copy):
+    """A reader that died holds nothing back, though nothing is being sent to it."""
+    speaker = stations("speaker")
+    owner = make_owner(speaker.bus)
+
+    def read() -> None:
+        station = Station(run_dir, "rib")
+        station.bus.follow("speaker", "0", CHANNEL, make_copy().handle)
+        station.loop.run()
+
+    pid = processes(read)
+    speaker.run_until(lambda: owner.server.min_position(CHANNEL) is not None)
+    kill(pid)
+    speaker.run_until(lambda: owner.server.readers() == [])
+    assert owner.server.min_position(CHANNEL) is None
+
+
+def test_garbage_is_counted_and_dropped(run_dir, stations, make_owner, make_copy):
+    """A stranger that speaks ZeroMQ, or does not, disturbs nobody."""
+    speaker, rib = stations("speaker"), stations("rib")
+    owner = make_owner(speaker.bus)
+    endpoint = speaker.bus.endpoint("speaker")
+    stranger = context().socket(zmq.DEALER)
+    stranger.set(zmq.LINGER, 0)
+    stranger.connect(endpoint)
+    stranger.send_multipart([b"\xff"] * 200)
+    stranger.send(b"")
+    raw = socket.socket(socket.AF_UNIX)
+    raw.connect(endpoint.removeprefix("ipc://"))
+    raw.sendall(b"GET / HTTP/1.0\r\n\r\n" * 10)
+    speaker.run_until(lambda: speaker.log.counts.get("bus-garbage", 0) == 2)
+    stranger.close()
+    raw.close()
+    copy = make_copy()
+    rib.bus.follow("speaker", "0", CHANNEL, copy.handle)
+    owner.put(1, 1)
+    rib.run_until(lambda: speaker.loop.turn(0) is None or copy.values == {1: 1})
+
+
+def test_sockets_are_for_this_user_alone(run_dir, stations, make_owner):
+    """Nobody else can connect to a stage."""
+    station = stations("speaker")
+    make_owner(station.bus)
+    mode = stat.S_IMODE(os.stat(f"{run_dir}/speaker.0.bus").st_mode)
+    assert mode & 0o077 == 0
+    assert stat.S_IMODE(os.stat(run_dir).st_mode) == 0o700
+
+
+def test_a_second_owner_is_turned_away_and_a_stale_socket_is_not_in_the_way(run_dir, stations, make_owner):
+    """An endpoint that answers is left alone; a file left by a dead process gives way."""
+    path = f"{run_dir}/speaker.0.bus"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    make_owner(stations("speaker").bus)
+    with pytest.raises(EndpointBusy):
+        stations("speaker").bus.serve()
+
+
+def test_questions_are_answered(run_dir, processes):
+    """Control questions get answers, and reasons where there is none."""
+
+    def answer() -> None:
+        station = Station(run_dir, "rib")
+
+        def fail(question):
+            raise ControlError("not now")
+
+        station.bus.control({"double": lambda question: {"n": question["n"] * 2}, "fail": fail})
+        station.loop.run()
+
+    processes(answer)
+    assert ask(run_dir, "rib", "0", "double", 10, n=21)["n"] == 42
+    with pytest.raises(ControlError, match="not now"):
+        ask(run_dir, "rib", "0", "fail", 10)
+    with pytest.raises(ControlError, match="no question 'what'"):
+        ask(run_dir, "rib", "0", "what", 10)
+    with pytest.raises(ControlError, match="KeyError"):
+        ask(run_dir, "rib", "0", "double", 10)
+
+
+def test_nobody_there_is_a_timeout(run_dir):
+    """A question to a stage that is not there ends in time."""
+    with pytest.raises(TimeoutError):
+        ask(run_dir, "rib", "0", "status", 0.05)
+
+
+def test_a_reader_may_start_before_its_owner(stations, make_owner, make_copy):
+    """The order in which stages start does not matter."""
+    rib = stations("rib")
+    copy = make_copy()
+    rib.bus.follow("speaker", "0", CHANNEL, copy.handle)
+    rib.loop.turn(0.01)
+    speaker = stations("speaker")
+    make_owner(speaker.bus).put(1, 1)
+
+    def turn_both() -> bool:
+        speaker.loop.turn(0)
+        return copy.values == {1: 1}
+
+    rib.run_until(turn_both)
