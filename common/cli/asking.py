@@ -55,9 +55,11 @@ class Router:
         if not (self.run_dir / f"{stage}.{instance}.control").exists():
             return self._nobody(stage)
         try:
-            return ask(self.run_dir, stage, instance, question, timeout_s=TIMEOUT_S, **arguments)
+            answer = ask(self.run_dir, stage, instance, question, timeout_s=TIMEOUT_S, **arguments)
         except (ControlError, TimeoutError, OSError) as error:
-            return str(error) or f"{stage} did not answer within {TIMEOUT_S:g} s"
+            return str(error)
+        answer.pop("ok", None)
+        return answer
 
     def pages(self, stage: str, question: str, instance: str, limit: int | None, **arguments: Any) -> Iterator[dict]:
         """Yield the rows of a long answer, at most `limit`."""

@@ -144,11 +144,12 @@ def stages(router: Router, is_json: bool) -> None:
     """Show all stages: process, state, restarts and memory."""
     rows = {(row["stage"], row["instance"]): row for row in _supervised(router)}
     for stage, instance in router.stages():
-        row = rows.setdefault((stage, instance), {"stage": stage, "instance": instance, "state": "alone"})
+        row = rows.setdefault((stage, instance), {"stage": stage, "instance": instance, "state": "running alone"})
         answer = router.ask_or_error(stage, "status", instance)
-        row["status"] = answer if isinstance(answer, dict) else {}
         if isinstance(answer, str):
-            row["state"], row["last_end"] = "silent", answer
+            row |= {"state": "silent", "last_end": answer}
+        else:
+            row |= {"pid": answer.get("pid"), "since_s": answer.get("uptime_s"), "status": answer}
     if not rows:
         say_and_exit(f"no stage answers in {router.run_dir}: is headrace running? (--run-dir or --config says where)")
     for row in rows.values():
@@ -213,7 +214,8 @@ def _ask_holder(router: Router, name: str) -> tuple[dict, str]:
 
 def _tree(value: dict, indent: str = "") -> str:
     """Return a nested map as indented lines."""
-    plain = {name: item for name, item in value.items() if not isinstance(item, dict) and name != "ok"}
+    plain = {name: item for name, item in value.items() if not isinstance(item, dict)}
+    plain |= {name: str(plain[name]) for name in ("asn",) if name in plain}
     parts = [indent + line for line in pairs(plain).splitlines()]
     for name, item in value.items():
         if isinstance(item, dict):
