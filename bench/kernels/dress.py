@@ -18,7 +18,10 @@ def table_of_sets(n_sets: int):
 
 
 def _random_set(rng: random.Random) -> bytes:
-    asns = [64601, *(rng.choice([rng.randint(1, 64000), rng.randint(131072, 400000)]) for _ in range(rng.randint(1, 6)))]
+    asns = [
+        64601,
+        *(rng.choice([rng.randint(1, 64000), rng.randint(131072, 400000)]) for _ in range(rng.randint(1, 6))),
+    ]
     path = bytes([2, len(asns)]) + b"".join(asn.to_bytes(4, "big") for asn in asns)
     communities = b"".join((64601 << 16 | rng.randint(1, 999)).to_bytes(4, "big") for _ in range(rng.randint(0, 8)))
     octets = b"\x04" + bytes([10, 77, 0, 10]) + b"\x40\x01\x01\x00" + bytes([0x40, 2, len(path)]) + path
