@@ -227,6 +227,11 @@ class AttributeTable:
         return self.n_octets_live
 
     @property
+    def arena_size(self) -> int:
+        """Octets the arena has room for; what has never been used of them takes no memory."""
+        return len(self.arena_column)
+
+    @property
     def id_limit(self) -> int:
         """One more than the highest id ever given out."""
         return self.top
