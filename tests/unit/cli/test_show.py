@@ -76,13 +76,6 @@ def test_route(router):
     assert lines[2].startswith("*  transit-a") and lines[3].endswith("longer AS path")
 
 
-def test_route_shows_what_was_refused(router):
-    """`show route` also has what import policy refused, with its reason."""
-    call, _ = router
-    rows = json.loads(call("route", "10.0.0.0/8", "--json").output)["candidates"]
-    assert [(row["neighbor"], row["why"]) for row in rows[2:]] == [("transit-c", "refused: own AS in the path")]
-
-
 def test_route_shows_what_policy_refuses(router):
     """A route received that is no candidate stands there too, with policy's reason."""
     call, asked = router
