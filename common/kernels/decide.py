@@ -21,6 +21,9 @@ MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 MIX_1 = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
 MIX_2 = cython.declare(cython.ulonglong, 0xD6E8FEB86659FD93)
 HIGHEST = cython.declare(cython.uint, 0xFFFFFFFF)
+UNUSABLE = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)  # as a rank
+MAX_PATH_LENGTH = cython.declare(cython.uint, 0x3FFF)  # more do not fit into an UPDATE
+BLOCK = cython.declare(cython.Py_ssize_t, 32)  # prefixes whose cache misses overlap
 
 DEFAULT_LOCAL_PREF = cython.declare(cython.uint, decision.DEFAULT_LOCAL_PREF)
 UNREACHABLE_METRIC = cython.declare(cython.uint, decision.UNREACHABLE)
@@ -43,7 +46,7 @@ STEP_UNREACHABLE = cython.declare(cython.int, int(Step.UNREACHABLE))
 # The fields of a set's record.
 FIELDS = cython.declare(cython.Py_ssize_t, 4)
 LOCAL_PREF = cython.declare(cython.Py_ssize_t, 0)
-PATH = cython.declare(cython.Py_ssize_t, 1)  # AS path length in the upper 30 bits, ORIGIN in the lower 2
+PATH = cython.declare(cython.Py_ssize_t, 1)  # AS path length (14 bits), ORIGIN in the lowest 2
 MED = cython.declare(cython.Py_ssize_t, 2)
 WAY = cython.declare(cython.Py_ssize_t, 3)  # 0: nothing is known of this set
 
@@ -138,6 +141,10 @@ class SetFacts:
     def neighbor_as(self):
         """The neighboring AS of each way (uint32), 0 for our own."""
         return self.neighbor_as_column
+
+    @property
+    def n_ways_known(self) -> int:
+        return self.n_ways
 
     @property
     def way_limit(self) -> int:
@@ -326,7 +333,7 @@ class SetFacts:
                 n += 1
                 is_first = False
             at += 4 * n_segment
-        self.found_path = n << 2
+        self.found_path = min(n, MAX_PATH_LENGTH) << 2
 
     # ---- the index of ways ------------------------------------------------------------------------------------
 
@@ -441,6 +448,22 @@ class SetFacts:
         self._metric = memoryview(self.metric_column)
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _step_between(rank: cython.ulonglong, lowest: cython.ulonglong) -> cython.int:
+    """Return the first step in which two ranks differ (see `Decision._rank_of`)."""
+    difference: cython.ulonglong = rank ^ lowest
+    if difference == 0:
+        return STEP_NONE
+    if difference >> 48:
+        return STEP_ORIGINATED
+    if difference >> 16:
+        return STEP_LOCAL_PREF
+    return STEP_AS_PATH if difference >> 2 else STEP_ORIGIN
+
+
 @cython.cclass
 class Decision:
     """What is chosen for each prefix row: the route row (`best`, 0 for none) and the step that left it (`reason`)."""
@@ -461,10 +484,17 @@ class Decision:
     _lost: cython.uchar[::1]
     _left: cython.uint[::1]
     _key: cython.uint[::1]
+    _rank: cython.ulonglong[::1]
+    _decided: cython.uchar  # the step that left one path
+    _front: cython.uint[::1]  # see `_fetch_ahead`
+    touched: cython.uint  # means nothing
 
     def __init__(self, facts, capacity: int = 1024):
         self.facts = facts
         self.n_best = 0
+        self.touched = 0
+        self._decided = STEP_NONE
+        self._front = memoryview(allocate(BLOCK, np.uint32))
         self.best_column = allocate(0, np.uint32)
         self.reason_column = allocate(0, np.uint8)
         self.ensure_prefixes(max(capacity, 16))
@@ -507,11 +537,13 @@ class Decision:
         self._router_id = router_id
         self._address_rank = address_rank
         self._path_id = path_id
-        n: cython.Py_ssize_t = kind.shape[0] + 1  # a chain has one row a source
+        n: cython.Py_ssize_t = kind.shape[0]  # a chain has one row a source
+        n = max(n, 1)
         self._candidate = memoryview(allocate(n, np.uint32))
         self._lost = memoryview(allocate(n, np.uint8))
         self._left = memoryview(allocate(n, np.uint32))
         self._key = memoryview(allocate(n, np.uint32))
+        self._rank = memoryview(allocate(n, np.uint64))
 
     # ---- batches ----------------------------------------------------------------------------------------------
 
@@ -536,16 +568,16 @@ class Decision:
         changed_view: cython.uint[::1] = memoryview(changed)
         n_changed: cython.Py_ssize_t = 0
         n_dead: cython.Py_ssize_t = 0
-        i: cython.Py_ssize_t
-        row: cython.uint
+        i: cython.Py_ssize_t = 0
+        fetched: cython.Py_ssize_t = 0
         k: cython.Py_ssize_t
+        row: cython.uint
         prefix: cython.uint
         winner: cython.uint
         before: cython.uint
         room: cython.Py_ssize_t = n + self._candidate.shape[0]
         dead = np.empty(room, np.uint32)
         dead_view: cython.uint[::1] = memoryview(dead)
-        i = 0
         while i < n:
             if n_dead + self._candidate.shape[0] > room:
                 room = room * 2
@@ -553,6 +585,9 @@ class Decision:
                 dead_view = memoryview(dead)
             with cython.nogil:
                 while i < n and n_dead + self._candidate.shape[0] <= room:
+                    if i >= fetched:
+                        fetched = min(i + BLOCK, n)
+                        self._fetch_ahead(prefix_rows, i, fetched, head, next_row, source, attributes)
                     prefix = prefix_rows[i]
                     k = 0
                     row = head[prefix]
@@ -578,7 +613,7 @@ class Decision:
                     elif winner != 0 and winner == changed_rows[i]:
                         changed_view[n_changed] = prefix
                         n_changed += 1
-                    self._reason[prefix] = self._lost[self._candidate.shape[0] - 1]
+                    self._reason[prefix] = self._decided
                     i += 1
         return changed[:n_changed], dead[:n_dead]
 
@@ -599,9 +634,7 @@ class Decision:
                 k += 1
             row = next_row[row]
         self._choose(k, source, attributes)
-        rows = np.array(self._candidate[:k], np.uint32)
-        lost = np.array(self._lost[:k], np.uint8)
-        return rows, lost, self._lost[self._candidate.shape[0] - 1]
+        return np.array(self._candidate[:k], np.uint32), np.array(self._lost[:k], np.uint8), self._decided
 
     def usable(
         self,
@@ -655,28 +688,76 @@ class Decision:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _fetch_ahead(
+        self,
+        prefix_rows: cython.uint[::1],
+        first: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        head: cython.uint[::1],
+        next_row: cython.uint[::1],
+        source: cython.uint[::1],
+        attributes: cython.uint[::1],
+    ) -> cython.void:
+        """Touch what choosing for a block of prefixes will read, chains in step so that the cache misses overlap."""
+        n_moved: cython.uint = 1
+        touched: cython.uint = 0
+        row: cython.uint
+        i: cython.Py_ssize_t
+        for i in range(first, end):
+            touched ^= self._best[prefix_rows[i]] ^ self._reason[prefix_rows[i]]
+            self._front[i - first] = head[prefix_rows[i]]
+        while n_moved != 0:
+            n_moved = 0
+            for i in range(end - first):
+                touched ^= self.facts._record[attributes[self._front[i]] * FIELDS] ^ source[self._front[i]]
+            for i in range(end - first):
+                row = next_row[self._front[i]] if self._front[i] != 0 else 0
+                self._front[i] = row
+                n_moved |= row
+        self.touched = touched
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _choose(
         self, n: cython.Py_ssize_t, source: cython.uint[::1], attributes: cython.uint[::1]
     ) -> cython.Py_ssize_t:
         """Choose among the first n of `_candidate`; return the index of the best, -1 for none.
 
-        Writes the step in which each lost into `_lost`, and the step that left one into its last place.
+        Writes the step in which each lost into `_lost`, and the step that left one into `_decided`.
         """
-        decided: cython.int = STEP_ONLY
         n_left: cython.Py_ssize_t = 0
         n_before: cython.Py_ssize_t
         i: cython.Py_ssize_t
+        set_id: cython.uint
+        rank: cython.ulonglong
+        lowest: cython.ulonglong = UNUSABLE
+        second: cython.ulonglong = UNUSABLE
         step: cython.int
-        # RFC 4271 §9.1.2: "If the NEXT_HOP attribute of a BGP route depicts an address that is not resolvable ...
-        # the BGP route MUST be excluded from the Phase 2 decision function."
         for i in range(n):
-            if self._is_usable(attributes[self._candidate[i]]):
+            set_id = attributes[self._candidate[i]]
+            # RFC 4271 §9.1.2: "If the NEXT_HOP attribute of a BGP route depicts an address that is not resolvable ...
+            # the BGP route MUST be excluded from the Phase 2 decision function."
+            rank = self._rank_of(source[self._candidate[i]], set_id) if self._is_usable(set_id) else UNUSABLE
+            self._rank[i] = rank
+            if rank < lowest:
+                second = lowest
+                lowest = rank
+                n_left = 0
+            elif rank > lowest and rank < second:
+                second = rank
+            if rank == lowest and rank != UNUSABLE:
                 self._left[n_left] = cython.cast(cython.uint, i)
                 n_left += 1
-                self._lost[i] = STEP_NONE
-            else:
-                self._lost[i] = STEP_UNREACHABLE
-        step = STEP_ORIGINATED
+        for i in range(n):
+            self._lost[i] = cython.cast(
+                cython.uchar, STEP_UNREACHABLE if self._rank[i] == UNUSABLE else _step_between(self._rank[i], lowest)
+            )
+        if n_left == 0:
+            self._decided = STEP_NONE
+            return -1
+        self._decided = cython.cast(cython.uchar, STEP_ONLY if second == UNUSABLE else _step_between(second, lowest))
+        step = STEP_MED
         while n_left > 1 and step <= STEP_PATH_ID:
             n_before = n_left
             if step == STEP_MED:
@@ -684,13 +765,25 @@ class Decision:
             else:
                 n_left = self._keep_lowest(step, n_left, source, attributes)
             if n_left != n_before:
-                decided = step
+                self._decided = cython.cast(cython.uchar, step)
             step += 1
-        self._lost[self._candidate.shape[0] - 1] = STEP_NONE if n_left == 0 else decided
-        if n_left == 0:
-            return -1
         # Two left would be two rows of one source, which the route table does not have; keep to the first.
         return self._left[0]
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _rank_of(self, source: cython.uint, set_id: cython.uint) -> cython.ulonglong:
+        """What the steps before MULTI_EXIT_DISC compare, the earlier in the higher bits: the lowest is the best."""
+        at: cython.Py_ssize_t = set_id * FIELDS
+        # §9.1.1 leaves the preference of what we originate to us: above all that is learned.
+        learned: cython.ulonglong = 0 if self._kind[source] & IS_ORIGINATED else 1
+        # §9.1.2 b): "highest degree of preference of any route to the same set of destinations".
+        dislike: cython.ulonglong = HIGHEST - self.facts._record[at + LOCAL_PREF]
+        # §9.1.2.2 a): "not tied for having the smallest number of AS numbers present in their AS_PATH attributes";
+        # b): "not tied for having the lowest Origin number in their Origin attribute".
+        return (learned << 48) | (dislike << 16) | self.facts._record[at + PATH]
 
     @cython.cfunc
     @cython.nogil
@@ -723,22 +816,9 @@ class Decision:
     @cython.nogil
     @cython.exceptval(check=False)
     def _key_of(self, step: cython.int, source: cython.uint, set_id: cython.uint) -> cython.uint:
-        """What a step compares, so that the lowest is the best."""
-        at: cython.Py_ssize_t = set_id * FIELDS
-        way: cython.uint = self.facts._record[at + WAY]
+        """What a step after MULTI_EXIT_DISC compares, so that the lowest is the best."""
+        way: cython.uint = self.facts._record[set_id * FIELDS + WAY]
         reflection: cython.uint = self.facts._reflection[way]
-        # §9.1.1 leaves the preference of what we originate to us: above all that is learned.
-        if step == STEP_ORIGINATED:
-            return 0 if self._kind[source] & IS_ORIGINATED else 1
-        # §9.1.2 b): "highest degree of preference of any route to the same set of destinations".
-        if step == STEP_LOCAL_PREF:
-            return HIGHEST - self.facts._record[at + LOCAL_PREF]
-        # §9.1.2.2 a): "not tied for having the smallest number of AS numbers present in their AS_PATH".
-        if step == STEP_AS_PATH:
-            return self.facts._record[at + PATH] >> 2
-        # b): "not tied for having the lowest Origin number in their Origin attribute".
-        if step == STEP_ORIGIN:
-            return self.facts._record[at + PATH] & 3
         # d): "If at least one of the candidate routes was received via EBGP, remove ... all routes ... via IBGP."
         if step == STEP_EXTERNAL:
             return 0 if self._kind[source] & IS_EXTERNAL else 1

@@ -1,0 +1,11 @@
+"""The rib: holds every candidate route and chooses the best of each prefix.
+
+Reads:   adj-rib-in/FAMILY of policy, once for each speaker; nexthops of fib, where it serves them.
+Writes:  loc-rib/FAMILY (view "best", or "all" usable paths).
+Owns:    the candidates and the Loc-RIB (RFC 4271 §3.2 and §9.1).
+Never:   touches a socket of the world, evaluates policy, changes an attribute.
+
+When it dies: its readers keep what they have. The next one fills from the speakers, and serves nobody before each of
+them has sent its whole table, so its readers, which then compare, see the true differences only. When a speaker dies,
+its routes stay until the next one has sent its table and what is not in it goes, or until STALE_LIMIT_S have passed.
+"""

@@ -1,0 +1,125 @@
+"""The rib's answers to questions: one prefix with all its candidates, and the chosen routes page by page.
+
+Owns the form of the answers. Never holds the loop up: a page looks at a bounded number of rows, so it may have fewer
+routes than asked for and still not be the last.
+"""
+
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
+
+import numpy as np
+
+from common.bgp.attributes import describe_set
+from common.bgp.constants import Family
+from common.bgp.decision import CHOSEN_WORDS, LOST_WORDS, Step
+from common.bus.control import ControlError
+from stages.rib.loc_rib import LocRib
+
+MAX_PAGE = 1000
+# Rows looked at for one page.
+SCAN_ROWS = 1 << 16
+MASK64 = (1 << 64) - 1
+
+
+class Lookup:
+    """Answers from the tables of all families."""
+
+    def __init__(self, loc_ribs: dict[Family, LocRib]):
+        self._loc_ribs = loc_ribs
+
+    def route(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return all candidates for a prefix, or for the longest prefix that covers an address.
+
+        Each has why it was chosen or in which step it lost.
+        """
+        network, is_address = _network(question.get("prefix"))
+        table = self._loc_ribs[Family.IPV4_UNICAST if network.version == 4 else Family.IPV6_UNICAST]
+        row = _find(table, network, is_address)
+        if not row:
+            return {"prefix": str(network), "candidates": [], "reason": CHOSEN_WORDS[Step.NONE]}
+        rows, lost, decided = table.explain(row)
+        return {
+            "prefix": prefix_text(table, row),
+            "candidates": [
+                {
+                    **_describe(table, candidate),
+                    "is_chosen": step == Step.NONE,
+                    "step": Step(decided if step == Step.NONE else step).name.lower(),
+                    "why": CHOSEN_WORDS[Step(decided)] if step == Step.NONE else LOST_WORDS[Step(step)],
+                    "metric": table.metric_of(candidate),
+                }
+                for candidate, step in zip(rows.tolist(), lost.tolist(), strict=True)
+            ],
+            "reason": CHOSEN_WORDS[Step(decided)],
+        }
+
+    def routes(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of chosen routes: {family?, after?, limit?} -> {routes, next}; `next` is None at the end."""
+        families = [Family.named(question["family"])] if question.get("family") else list(self._loc_ribs)
+        label, first = question.get("after") or (families[0].label, 1)
+        family = Family.named(label)
+        if family not in families:
+            raise ControlError(f"{label:.40} is not asked for")
+        limit = max(1, min(int(question.get("limit") or MAX_PAGE), MAX_PAGE))
+        table = self._loc_ribs[family]
+        rows, following = _chosen_rows(table, max(int(first), 1), limit)
+        routes = [
+            {
+                "prefix": prefix_text(table, row),
+                **_describe(table, int(table.decision.best[row])),
+                "why": CHOSEN_WORDS[Step(int(table.decision.reason[row]))],
+            }
+            for row in rows.tolist()
+        ]
+        if following is not None:
+            return {"routes": routes, "next": [family.label, following]}
+        position = families.index(family) + 1
+        return {"routes": routes, "next": [families[position].label, 1] if position < len(families) else None}
+
+
+def prefix_text(table: LocRib, row: int) -> str:
+    """Return the prefix of a row as text."""
+    one = np.array([row], np.uint32)
+    address = int(table.prefixes.hi(one)[0]) << 64 | int(table.prefixes.lo(one)[0])
+    length = int(table.prefixes.length(one)[0])
+    return str(IPv6Network((address, length)) if table.family.is_wide else IPv4Network((address >> 96, length)))
+
+
+def _network(text: Any) -> tuple[IPv4Network | IPv6Network, bool]:
+    try:
+        return ip_network(text, strict=False), "/" not in text
+    except (TypeError, ValueError) as error:
+        raise ControlError(f"not a prefix: {text!r:.80}") from error
+
+
+def _find(table: LocRib, network: IPv4Network | IPv6Network, is_address: bool) -> int:
+    """Return the row of a prefix, or of the longest one with a chosen path that covers an address; 0 for none."""
+    lengths = range(network.prefixlen, -1, -1) if is_address else [network.prefixlen]
+    covering = [network.supernet(new_prefix=length) for length in lengths]
+    addresses = [int(each.network_address) << (128 - each.max_prefixlen) for each in covering]
+    rows = table.prefixes.find(
+        np.array([address >> 64 for address in addresses], np.uint64),
+        np.array([address & MASK64 for address in addresses] if table.family.is_wide else [], np.uint64),
+        np.array(lengths, np.uint8),
+    )
+    rows = rows[table.decision.best[rows] != 0] if is_address else rows[rows != 0]
+    return int(rows[0]) if len(rows) else 0
+
+
+def _chosen_rows(table: LocRib, first: int, limit: int) -> tuple[np.ndarray, int | None]:
+    """Return at most `limit` prefix rows from `first` that have a chosen path, and where to look on."""
+    end = min(first + SCAN_ROWS, table.prefixes.row_limit)
+    rows = first + np.flatnonzero(table.decision.best[first:end])
+    if len(rows) > limit:
+        return rows[:limit], int(rows[limit])
+    return rows, end if end < table.prefixes.row_limit else None
+
+
+def _describe(table: LocRib, row: int) -> dict[str, Any]:
+    source = table.sources.meta(int(table.routes.source[row]))
+    return {
+        "neighbor": source["name"],
+        "asn": source["asn"],
+        "path_id": source["path_id"],
+        **describe_set(table.attributes.octets_of(int(table.routes.attributes[row]))),
+    }

@@ -1,0 +1,218 @@
+"""The rib stage: follows what policy lets in, keeps the Loc-RIB of each family, serves what was chosen."""
+
+from typing import Any
+
+import numpy as np
+
+from common.bgp.constants import Family
+from common.bus.batch import Batch
+from common.bus.channels import NEXTHOPS, adj_rib_in, loc_rib
+from common.bus.journal import JournalSource, new_epoch
+from common.bus.schema import BestChanges
+from common.bus.server import Refused, Server, Source
+from common.bus.wire import Request
+from common.config.schema import Config
+from common.runtime.log import event
+from common.runtime.stage import Context, Stage
+from stages.rib.feed import Feed, Work
+from stages.rib.loc_rib import ALL, BEST, VIEWS, LocRib
+from stages.rib.lookup import Lookup
+from stages.rib.next_hops import NextHops
+
+# How long the rib, when it starts, waits for speakers it has not heard before it serves without them.
+FILL_LIMIT_S = 120.0
+# How long routes of a speaker that is away stay, so that its successor can confirm them (RFC 4724 §4.2).
+STALE_LIMIT_S = 120.0
+CHECK_EVERY_S = 5.0
+# While nobody follows, removals are kept for a reader that may come back, but no more than about this many.
+KEPT_REMOVALS = 65536
+# Of the routes an operator expects, so many are IPv6 at most: sizes its tables beforehand.
+IPV6_SHARE = 0.25
+
+
+class Rib(Stage):
+    """Chooses the best path of each prefix."""
+
+    name = "rib"
+
+    def __init__(self, config: Config, instance: str, context: Context):
+        super().__init__(config, instance, context)
+        self.next_hops = NextHops(context.seed)
+        self.loc_ribs = {family: self._loc_rib(family) for family in Family}
+        self.epoch = new_epoch()
+        self.is_open = False
+        self.work = Work()
+        self.feeds: list[Feed] = []
+        self.server: Server | None = None
+        self._sources: dict[tuple[str, str], JournalSource] = {}
+        self._add_metrics()
+
+    def start(self) -> None:
+        """Serve loc-rib, follow policy for each speaker, and the next hops where there is a fib."""
+        bus, loop = self.context.bus, self.context.loop
+        self.server = bus.serve()
+        self.server.add("loc-rib/*", self._open)
+        for speaker in sorted({neighbor.speaker for neighbor in self.config.neighbors.values()} | {"0"}):
+            for family in Family:
+                feed = Feed(speaker, self.loc_ribs[family], self.work, self._on_feed_complete)
+                channel = adj_rib_in(family.label)
+                feed.follower = bus.follow("policy", "0", channel, feed.handle, params={"speaker": speaker})
+                self.feeds.append(feed)
+        if self.config.fib.enabled:
+            bus.follow("fib", "0", NEXTHOPS, self._on_next_hops)
+        loop.call_later(FILL_LIMIT_S, self._on_fill_limit)
+        loop.call_later(CHECK_EVERY_S, self._on_check)
+
+    def step(self) -> bool:
+        """Forget what all readers have passed, and do one slice of work on a whole table."""
+        for family, table in self.loc_ribs.items():
+            table.collect(self._passed(family, table))
+        return self.work.step()
+
+    # ---- serving ----------------------------------------------------------------------------------------------
+
+    def _open(self, request: Request) -> Source:
+        view = request.params.get("view", BEST)
+        table = next(
+            (table for family, table in self.loc_ribs.items() if request.channel == loc_rib(family.label)), None
+        )
+        if table is None or view not in VIEWS:
+            raise Refused(
+                f"no {request.channel:.60} with view {view!r:.20}: {', '.join(VIEWS)} of the families configured"
+            )
+        source = self._sources.get((request.channel, view))
+        if source is None:
+            source = self._sources[request.channel, view] = self._source(table, view)
+        return source
+
+    def _source(self, table: LocRib, view: str) -> JournalSource:
+        if view == ALL:
+            table.has_all_readers = True
+        return JournalSource(
+            table.journal,
+            BestChanges,
+            table.gather_best if view == BEST else table.gather_all,
+            lambda: table.prefixes.row_limit,
+            # Positions of one view mean nothing in the other: `all` journals more from its first reader on.
+            epoch=self.epoch if view == BEST else f"{self.epoch}-all",
+            gate=lambda: self.is_open,
+        )
+
+    def _passed(self, family: Family, table: LocRib) -> int:
+        """Return the sequence below which removals can be forgotten."""
+        lowest = self.server.min_position(loc_rib(family.label)) if self.server else None
+        if lowest is not None:
+            return lowest
+        return max(table.journal.head - KEPT_REMOVALS, 0)
+
+    # ---- inputs -----------------------------------------------------------------------------------------------
+
+    def _on_feed_complete(self) -> None:
+        if not self.is_open and all(feed.is_complete for feed in self.feeds):
+            self._open_gate()
+
+    def _on_fill_limit(self) -> None:
+        if not self.is_open:
+            missing = sorted({feed.speaker for feed in self.feeds if not feed.is_complete})
+            event(self.context.log, "filled-partly", "warning", missing_speakers=",".join(missing))
+            self._open_gate()
+
+    def _open_gate(self) -> None:
+        self.is_open = True
+        event(
+            self.context.log,
+            "filled",
+            **{family.label.replace("-", "_"): table.decision.n_chosen for family, table in self.loc_ribs.items()},
+        )
+
+    def _on_next_hops(self, batch: Batch) -> None:
+        self.next_hops.handle(batch)
+        if self.next_hops.is_settled:
+            for table in self.loc_ribs.values():
+                ways = table.update_metrics()
+                if len(ways):
+                    self._select_ways(table, ways)
+
+    def _select_ways(self, table: LocRib, ways: np.ndarray) -> None:
+        no_sources = np.empty(0, np.uint32)
+        self.work.add((table, ways.tobytes()), lambda row: table.select_again(no_sources, ways, row))
+
+    def _on_check(self) -> None:
+        """Give up the routes of speakers that have been away too long."""
+        now = self.context.clock.monotonic()
+        for feed in self.feeds:
+            if feed.follower.is_connected:
+                feed.away_since = None
+            elif feed.away_since is None:
+                feed.away_since = now
+            elif feed.is_complete and now - feed.away_since >= STALE_LIMIT_S and not feed.is_given_up:
+                event(self.context.log, "speaker-given-up", "warning", speaker=feed.speaker)
+                feed.give_up()
+        self.context.loop.call_later(CHECK_EVERY_S, self._on_check)
+
+    # ---- what it says of itself -------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "is_open": self.is_open,
+            "work": len(self.work),
+            "next_hops": len(self.next_hops),
+            "speakers": [
+                {
+                    "speaker": feed.speaker,
+                    "family": feed.loc_rib.family.label,
+                    "is_complete": feed.is_complete,
+                    "n_rows": feed.n_rows,
+                    "sessions": {name: state for (name, _), state in feed.sessions.items()},
+                }
+                for feed in self.feeds
+            ],
+            "tables": {family.label: _sizes(table) for family, table in self.loc_ribs.items()},
+        }
+
+    def controls(self) -> dict:
+        lookup = Lookup(self.loc_ribs)
+        return {"route": lookup.route, "routes": lookup.routes, "summary": lambda question: self.status()}
+
+    def _add_metrics(self) -> None:
+        metrics = self.context.metrics
+        gauges = {
+            "n_chosen": metrics.gauge("prefixes_chosen", "Prefixes that have a best path.", ["family"]),
+            "n_routes": metrics.gauge("candidates_held", "Candidate routes.", ["family"]),
+            "n_sets": metrics.gauge("attribute_sets_held", "Distinct attribute sets.", ["family"]),
+            "head": metrics.gauge("journal_changes", "Changes journaled since the start.", ["family"]),
+        }
+
+        def refresh() -> None:
+            for family, table in self.loc_ribs.items():
+                for name, value in _sizes(table).items():
+                    if name in gauges:
+                        gauges[name].labels(family.label).set(value)
+
+        metrics.before_scrape(refresh)
+
+    def _loc_rib(self, family: Family) -> LocRib:
+        share = IPV6_SHARE if family.is_wide else 1
+        expected = [
+            int(neighbor.expected_routes * share)
+            for neighbor in self.config.neighbors.values()
+            if family.label in neighbor.families
+        ]
+        return LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
+
+
+def _sizes(table: LocRib) -> dict[str, int]:
+    return {
+        "n_chosen": table.decision.n_chosen,
+        "n_prefixes": table.prefixes.n_prefixes,
+        "n_routes": table.routes.n_live,
+        "n_tombstones": table.routes.n_tombstones,
+        "n_sets": table.attributes.n_sets,
+        "n_set_octets": table.attributes.n_octets,
+        "n_ways": table.facts.n_ways_known,
+        "head": table.journal.head,
+    }
+
+
+STAGE = Rib
