@@ -7,19 +7,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from common.bgp.constants import NONE, AttributeFlag, AttributeType, Family, Origin
+from common.bgp.attributes import encode_set
+from common.bgp.constants import NONE, Family
 from common.config import Config
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.sources import LOCAL, Source, Sources
 
 # No next hop (it is this router), ORIGIN IGP, an empty AS_PATH.
-ATTRIBUTE_SET = bytes(
-    (
-        *(0,),
-        *(AttributeFlag.TRANSITIVE, AttributeType.ORIGIN, 1, Origin.IGP),
-        *(AttributeFlag.TRANSITIVE, AttributeType.AS_PATH, 0),
-    )
-)
+ATTRIBUTE_SET = encode_set()
 
 
 def local_source(config: Config, sources: Sources, router_id: int) -> int:
