@@ -14,6 +14,7 @@ from socket import AF_INET, AF_INET6, AF_UNSPEC
 
 PROTOCOL_BGP = 186  # RTPROT_BGP
 TABLE_MAIN = 254
+TABLE_LOCAL = 255
 TYPE_UNICAST = 1  # RTN_UNICAST
 MESSAGE = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 ATTRIBUTE = struct.Struct("=HH")
@@ -193,6 +194,7 @@ class LinkState:
 
     index: int
     name: str
+    is_up: bool
     is_usable: bool
 
 
@@ -200,8 +202,8 @@ def decode_link(kind: int, body: bytes) -> LinkState:
     """Decode an interface; it is usable if it is up and has a carrier, as the kernel asks of nexthop objects."""
     _, _, _, index, flags, _ = struct.unpack_from("=BBHiII", body)
     name = attributes_of(body[16:]).get(LINK_NAME, b"").rstrip(b"\0").decode(errors="replace")
-    can_carry = flags & Link.UP and flags & (Link.RUNNING | Link.LOWER_UP)
-    return LinkState(index, name, kind == Kind.NEW_LINK and bool(can_carry))
+    is_up = kind == Kind.NEW_LINK and bool(flags & Link.UP)
+    return LinkState(index, name, is_up, is_up and bool(flags & (Link.RUNNING | Link.LOWER_UP)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,27 @@ from socket import AF_INET, AF_INET6
 import numpy as np
 
 from common.kernels.netlink import RouteScan
-from stages.fib.messages import PROTOCOL_BGP, TABLE_MAIN, TYPE_UNICAST, Gateway, Kind, LinkState, NextHopState
+from stages.fib.messages import (
+    PROTOCOL_BGP,
+    TABLE_LOCAL,
+    TABLE_MAIN,
+    TYPE_UNICAST,
+    Gateway,
+    Kind,
+    LinkState,
+    NextHopState,
+)
 
 BITS = {AF_INET: 32, AF_INET6: 128}
-WHY_NO_UNICAST = {6: "blackhole", 7: "unreachable", 8: "prohibited", 9: "thrown to another table"}
+WHY_NO_UNICAST = {
+    2: "an address of this router",
+    3: "a broadcast address",
+    5: "multicast",
+    6: "blackhole",
+    7: "unreachable",
+    8: "prohibited",
+    9: "thrown to another table",
+}
 LINK_LOCAL = 0xFE80 >> 6  # fe80::/10
 
 
@@ -47,8 +64,9 @@ def address_text(family: int, octets: bytes) -> str:
 class Resolver:
     """Routes of others by family, length and address."""
 
-    def __init__(self, table: int = TABLE_MAIN):
-        self.table = table
+    TABLES = (TABLE_MAIN, TABLE_LOCAL)
+
+    def __init__(self):
         self.links: dict[int, LinkState] = {}
         self.objects: dict[int, NextHopState] = {}
         self.n_routes = 0
@@ -58,10 +76,9 @@ class Resolver:
         """Note the state of an interface; return True if it can no longer be used and could be before."""
         before = self.links.get(link.index)
         self.links[link.index] = link
-        if link.is_usable or before is None or not before.is_usable:
-            return False
-        self._forget_interface(link.index)
-        return True
+        if before is not None and before.is_up and not link.is_up:
+            self._forget_interface(link.index)
+        return before is not None and before.is_usable and not link.is_usable
 
     def learn_object(self, kind: int, state: NextHopState) -> None:
         """Note a nexthop object of others."""
@@ -74,7 +91,7 @@ class Resolver:
         """Note the routes of others among those read; return how many there were."""
         if not len(scan):
             return 0
-        others = np.flatnonzero((scan.table == self.table) & (scan.protocol != PROTOCOL_BGP))
+        others = np.flatnonzero(np.isin(scan.table, self.TABLES) & (scan.protocol != PROTOCOL_BGP))
         for i in others.tolist():
             self._learn(
                 scan, i, int(scan.family[i]), int(scan.length[i]), int(scan.message[i]), int(scan.gateway_family[i])
@@ -91,7 +108,8 @@ class Resolver:
         gateway = Gateway(gateway_family, via, int(scan.oif[i]))
         route = _Route(int(scan.type[i]), int(scan.metric[i]), gateway, int(scan.nexthop_id[i]))
         # One IPv4 route a metric; IPv6 keeps routes of one metric beside each other on several interfaces.
-        key = (route.metric,) if bits == 32 else (route.metric, gateway.interface, via)
+        table = int(scan.table[i])
+        key = (table, route.metric) if bits == 32 else (table, route.metric, gateway.interface, via)
         same = self._routes[family].setdefault(length, {}).setdefault(address, {})
         self.n_routes -= len(same)
         if message == Kind.NEW_ROUTE:

@@ -22,7 +22,7 @@ from common.runtime.log import event
 from common.runtime.stage import Context, Stage
 from stages.fib import messages, report
 from stages.fib.kernel import BATCH_ROUTES, Kernel
-from stages.fib.messages import PROTOCOL_BGP, TABLE_MAIN, Kind
+from stages.fib.messages import PROTOCOL_BGP, TABLE_LOCAL, TABLE_MAIN, Kind
 from stages.fib.netlink_socket import Overrun
 from stages.fib.nexthop_source import NextHopSource, NextHopTable
 from stages.fib.plan import Plan, Work
@@ -62,7 +62,7 @@ class FibStage(Stage):
             event(self.context.log, "fib-disabled")
             return
         self.kernel = self.KERNEL(fib.table, fib.metric)
-        self.resolver = Resolver(TABLE_MAIN)
+        self.resolver = Resolver()
         nexthops = self.kernel.nexthops() if fib.nexthop_objects else None
         self.ways = Ways(self.resolver, self.kernel.request, nexthops is not None, self.context.seed)
         self.plans = {family: Plan(number, self.ways, self.context.seed) for family, number in ADDRESS_FAMILIES.items()}
@@ -134,6 +134,7 @@ class FibStage(Stage):
         """Dump once: the routes of others for resolution, our own to take over."""
         table = self.config.fib.table
         for family, number in ADDRESS_FAMILIES.items():
+            self.resolver.learn_routes(self.kernel.routes(number, TABLE_LOCAL))
             scan = self.kernel.routes(number, TABLE_MAIN)
             self.resolver.learn_routes(scan)
             if table != TABLE_MAIN:
@@ -165,7 +166,8 @@ class FibStage(Stage):
             event(self.context.log, "notifications-lost", "warning")
             self._read_links()
             for number in ADDRESS_FAMILIES.values():
-                self.resolver.learn_routes(kernel.routes(number, TABLE_MAIN))
+                for table in self.resolver.TABLES:
+                    self.resolver.learn_routes(kernel.routes(number, table))
             self._is_stale = True
             return
         scan = self._scan
@@ -185,8 +187,8 @@ class FibStage(Stage):
             is_lost = self.resolver.learn_link(link)
             self._is_stale |= before is None or before.is_usable != link.is_usable
             if is_lost:
-                event(self.context.log, "interface-down", "warning", interface=link.name)
-                self._apply(self.ways.lose_interface(link.index))
+                event(self.context.log, "interface-down", "warning", interface=link.name, carrier_only=link.is_up)
+                self._apply(self.ways.lose_interface(link))
         elif kind in (Kind.NEW_NEXTHOP, Kind.DEL_NEXTHOP):
             state = messages.decode_nexthop(body)
             self.resolver.learn_object(kind, state)

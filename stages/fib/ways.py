@@ -146,11 +146,16 @@ class Ways:
                 found.append(consequence)
         return found
 
-    def lose_interface(self, interface: int) -> list[Consequence]:
-        """Note that an interface went down: the kernel has dropped the objects on it and all routes on those."""
+    def lose_interface(self, link: messages.LinkState) -> list[Consequence]:
+        """Note that an interface cannot be used any more: the kernel has dropped what was on it.
+
+        Where only the carrier is lost it drops nexthop objects and all routes on those, but no plain routes.
+        """
         found = []
+        if link.is_up and not self.has_objects:
+            return found
         for way in self.by_number.values():
-            if way.installed is not None and way.installed.interface == interface:
+            if way.installed is not None and way.installed.interface == link.index:
                 found.append(self.lose(way.number))
         return found
 

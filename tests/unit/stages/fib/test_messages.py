@@ -47,12 +47,13 @@ def test_a_group_has_no_gateway():
 
 
 @pytest.mark.parametrize(
-    ("flags", "is_usable"), [(0x11043, True), (0x1003, False), (0x11042, False), (0x43, True), (0x0, False)]
+    ("flags", "is_up", "is_usable"),
+    [(0x11043, True, True), (0x1003, True, False), (0x11042, False, False), (0x43, True, True), (0, False, False)],
 )
-def test_a_link_is_usable_if_it_is_up_and_has_a_carrier(flags, is_usable):
+def test_a_link_is_usable_if_it_is_up_and_has_a_carrier(flags, is_up, is_usable):
     """IFF_UP and one of IFF_RUNNING and IFF_LOWER_UP, as the kernel asks of nexthop objects."""
     body = struct.pack("=BBHiII", 0, 0, 1, 7, flags, 0) + messages.attribute(3, b"eth0\0")
-    assert messages.decode_link(messages.Kind.NEW_LINK, body) == messages.LinkState(7, "eth0", is_usable)
+    assert messages.decode_link(messages.Kind.NEW_LINK, body) == messages.LinkState(7, "eth0", is_up, is_usable)
     assert not messages.decode_link(messages.Kind.DEL_LINK, body).is_usable
 
 

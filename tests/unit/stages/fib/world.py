@@ -181,7 +181,7 @@ class FakeKernel:
         self.notifications.close()
 
     def links(self) -> list[LinkState]:
-        return [LinkState(1, "lo", True), LinkState(D0, "d0", True)]
+        return [LinkState(1, "lo", True, True), LinkState(D0, "d0", True, True)]
 
     def nexthops(self) -> list[NextHopState] | None:
         if not self.has_objects:
@@ -190,6 +190,8 @@ class FakeKernel:
 
     def routes(self, family: int, table: int, protocol: int = 0) -> netlink.RouteScan:
         scan = netlink.RouteScan()
+        if table != self.table:
+            return scan
         for datagram in [connected(family)] + [
             dumped(family, key, identifier)
             for key, identifier in self.ours.items()
