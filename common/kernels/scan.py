@@ -723,7 +723,7 @@ class Scanner:
             return
         if self.external and self._is_internal[code]:
             # RFC 7606 §7.5, §7.9, §7.10
-            self._spoil(DISCARD, code, _OPTIONAL_ERROR if flags & _OPTIONAL else _MALFORMED_LIST, at, whole)
+            self._spoil(DISCARD, code, _MALFORMED_LIST, at, whole)
             return
         if size < self._shortest[code] or size > self._longest[code] or (
             self._unit[code] != 1 and size % self._unit[code] != 0
@@ -890,7 +890,7 @@ class Scanner:
         """RFC 6793 §4.1 (discard from peers with four-octet numbers), §6 (discard what is malformed)."""
         found: cython.uint
         if self.as4:
-            self._spoil(DISCARD, code, _OPTIONAL_ERROR, at, whole)
+            self._spoil(DISCARD, code, _MALFORMED_LIST, at, whole)
         elif code == _AS4_AGGREGATOR:
             if self._u16(value) == 0 and self._u16(value + 2) == 0:
                 self._spoil(DISCARD, code, _OPTIONAL_ERROR, at, whole)
