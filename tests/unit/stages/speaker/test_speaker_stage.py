@@ -1,0 +1,341 @@
+"""The speaker with real sockets: sessions, routes in, routes out, limits, faults."""
+
+import socket
+from dataclasses import replace
+
+from common.bgp.capabilities import Capabilities
+from common.bgp.constants import CeaseSubcode, Family
+from common.bgp.messages import KEEPALIVE, Open, RouteRefresh, encode_message
+from common.bgp.session import State
+from common.kernels import pack
+from tests.unit.stages.speaker.conftest import attribute_set, update
+
+PATH_A = attribute_set([64601, 1])
+PATH_B = attribute_set([64602, 2])
+UP, END_OF_RIB, DOWN = 1, 3, 4
+
+
+def update_of(peer) -> bytes:
+    """Return the next UPDATE that is not an End-of-RIB."""
+    while not (body := peer.take(2)).strip(b"\0"):
+        pass
+    return body
+
+
+def n_waiting(peer) -> int:
+    """Return how many UPDATEs wait, once nothing more comes."""
+    peer.router.run_until_quiet()
+    peer.read()
+    return sum(kind == 2 for kind, _ in peer.messages)
+
+
+def nlri_of(*texts: str) -> bytes:
+    """Return /24 prefixes as on the wire."""
+    return b"".join(b"\x18" + socket.inet_aton(text.partition("/")[0])[:3] for text in texts)
+
+
+def test_session_and_routes_reach_the_bus(router):
+    """A peer's session, routes and End-of-RIB are seen on the bus in their order."""
+    peer = router.peer("a").open()
+    peer.send(update({"10.1.0.0/24": PATH_A, "10.2.0.0/24": PATH_A}) + pack.end_of_rib(Family.IPV4_UNICAST))
+    router.run_until(lambda: ("a", END_OF_RIB) in router.reader.events)
+    assert router.reader.events == [("a", UP), ("a", END_OF_RIB)]
+    assert router.reader.prefixes("a") == {"10.1.0.0/24", "10.2.0.0/24"}
+    assert router.reader.routes["a", "10.1.0.0/24"] == PATH_A
+
+
+def test_originated_prefix_is_a_local_route(router):
+    """The configured prefixes are in the Adj-RIB-In, from nobody, without next hop."""
+    router.run_until(lambda: router.reader.prefixes(""))
+    assert router.reader.routes["", "192.0.2.0/24"] == bytes.fromhex("0040010100400200")
+
+
+def test_withdrawal_and_implicit_withdrawal(router):
+    """A withdrawal takes the route away; another announcement replaces it."""
+    peer = router.peer("a").open()
+    peer.send(update({"10.1.0.0/24": PATH_A, "10.2.0.0/24": PATH_A}))
+    peer.send(update({"10.1.0.0/24": None, "10.2.0.0/24": PATH_B}))
+    router.run_until(lambda: router.reader.routes.get(("a", "10.2.0.0/24")) == PATH_B)
+    assert router.reader.prefixes("a") == {"10.2.0.0/24"}
+
+
+def test_lost_session_withdraws_its_routes(router):
+    """The routes of a session that is lost go, those of others stay."""
+    a, b = router.peer("a").open(), router.peer("b").open()
+    a.send(update({"10.1.0.0/24": PATH_A}))
+    b.send(update({"10.1.0.0/24": PATH_B}))
+    router.run_until(lambda: router.reader.prefixes("a") and router.reader.prefixes("b"))
+    a.close()
+    router.run_until(lambda: ("a", DOWN) in router.reader.events)
+    assert router.reader.prefixes("a") == set() and router.reader.prefixes("b") == {"10.1.0.0/24"}
+
+
+def test_tombstones_are_forgotten(router):
+    """Prefixes withdrawn and read by all leave no row behind."""
+    peer = router.peer("a").open()
+    peer.send(update({"10.1.0.0/24": PATH_A}) + update({"10.1.0.0/24": None}))
+    router.run_until_quiet()
+    router.clock.advance(1.0)
+    router.run_until_quiet()
+    table = router.speaker.tables[Family.IPV4_UNICAST]
+    assert (table.prefixes.n_prefixes, table.routes.n_tombstones) == (1, 0)
+
+
+def test_unknown_address_is_refused(router):
+    """A connection from an address that is no neighbor's is reset without a word."""
+    stranger = router.peer("a")
+    stranger.sock.close()
+    stranger.sock = socket.socket()
+    stranger.sock.bind(("127.0.0.99", 0))
+    stranger.sock.setblocking(False)
+    stranger.sock.connect_ex(("127.0.0.1", router.port))
+
+    def is_closed():
+        stranger.read()
+        return stranger.is_closed
+
+    router.run_until(is_closed)
+    assert stranger.messages == []
+
+
+def test_third_connection_of_one_peer_is_refused(router):
+    """A peer may have a session and one connection that collides with it, not more."""
+    peers = [router.peer("a") for _ in range(3)]
+    router.run_until_quiet()
+
+    def n_closed():
+        for peer in peers:
+            peer.read()
+        return sum(peer.is_closed for peer in peers)
+
+    router.run_until(lambda: n_closed() == 1)
+    router.run_until_quiet()
+    assert n_closed() == 1
+
+
+def test_second_connection_to_an_established_peer_loses(router):
+    """An established session is kept; the second connection is told of the collision."""
+    first = router.peer("a").open()
+    second = router.peer("a")
+    router.run_until_quiet()
+    second.send(Open(64601, 30, 9, Capabilities(asn4=64601)).encode())
+    assert second.take(3)[:2] == bytes((6, CeaseSubcode.CONNECTION_COLLISION_RESOLUTION))
+    first.send(update({"10.1.0.0/24": PATH_A}))
+    router.run_until(lambda: router.reader.prefixes("a"))
+
+
+def test_peer_that_resets_can_come_back_at_once(router):
+    """After a lost session the same peer can have another."""
+    router.peer("a").open().close()
+    router.run_until(lambda: ("a", DOWN) in router.reader.events)
+    router.peer("a").open()
+    assert router.speaker.neighbors.get("a").is_established
+
+
+def test_malformed_update_ends_the_session(router):
+    """An error that leaves no other way is answered with its NOTIFICATION, logged with the octets."""
+    peer = router.peer("a").open()
+    peer.send(encode_message(2, b"\xff\xff\x00\x00"))
+    assert peer.take(3)[:2] == b"\x03\x01"
+    router.run_until(lambda: ("a", DOWN) in router.reader.events)
+    assert "message-error" in router.log_lines.getvalue() and "ffff0000" in router.log_lines.getvalue()
+
+
+def test_routes_before_an_error_and_of_others_are_handled(router):
+    """What another peer sent is not touched by the error of one."""
+    a, b = router.peer("a").open(), router.peer("b").open()
+    b.send(update({"10.9.0.0/24": PATH_B}))
+    a.send(b"\0" * 19)
+    a.take(3)
+    b.send(KEEPALIVE)
+    router.run_until(lambda: router.reader.prefixes("b") == {"10.9.0.0/24"})
+    assert router.speaker.neighbors.get("b").is_established
+
+
+def test_treat_as_withdraw_withdraws(router):
+    """An announcement with a wrong attribute takes away what was announced before (RFC 7606 §2)."""
+    peer = router.peer("a").open()
+    peer.send(update({"10.1.0.0/24": PATH_A}))
+    router.run_until(lambda: router.reader.prefixes("a"))
+    good = update({"10.1.0.0/24": PATH_A})
+    origin = good.index(bytes.fromhex("40010100"))
+    peer.send(good[: origin + 3] + b"\x09" + good[origin + 4 :])
+    router.run_until(lambda: not router.reader.prefixes("a"))
+    assert router.speaker.neighbors.get("a").is_established
+    assert router.speaker.neighbors.get("a").n_treated_as_withdraw == 1
+
+
+def test_exception_in_handling_ends_one_session(router, monkeypatch):
+    """A fault of our own while handling a peer's octets costs that peer's session alone, and says with which octets."""
+    a, b = router.peer("a").open(), router.peer("b").open()
+    table = router.speaker.tables[Family.IPV4_UNICAST]
+
+    def fail(*arguments):
+        raise ZeroDivisionError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "apply", fail)
+        a.send(update({"10.1.0.0/24": PATH_A}))
+        assert a.take(3)[:2] == bytes((6, CeaseSubcode.OUT_OF_RESOURCES))
+    b.send(update({"10.1.0.0/24": PATH_B}))
+    router.run_until(lambda: router.reader.prefixes("b"))
+    assert "peer-input-exception" in router.log_lines.getvalue() and "180a0100" in router.log_lines.getvalue()
+
+
+def test_maximum_prefixes(router):
+    """Too many prefixes end the session with the Cease for it; it may come back after the configured time."""
+    peer = router.peer("a").open()
+    peer.send(update({f"10.{i // 250}.{i % 250}.0/24": PATH_A for i in range(900)}))
+    router.run_until(lambda: len(router.reader.prefixes("a")) == 900)
+    assert "maximum-prefixes-near" in router.log_lines.getvalue()
+    peer.send(update({f"11.{i // 250}.{i % 250}.0/24": PATH_A for i in range(101)}))
+    assert peer.take(3)[:2] == bytes((6, CeaseSubcode.MAXIMUM_NUMBER_OF_PREFIXES_REACHED))
+    neighbor = router.speaker.neighbors.get("a")
+    assert neighbor.peering.session.state is State.IDLE
+    router.clock.advance(60.0)
+    router.run_until_quiet()
+    assert neighbor.peering.session.state is State.ACTIVE
+
+
+def test_keepalives_keep_time(router):
+    """KEEPALIVEs go out in each third of the hold time, and silence ends the session."""
+    peer = router.peer("a").open()
+    for _ in range(3):
+        router.clock.advance(9.6)
+        peer.take(4)
+    router.clock.advance(5.0)
+    assert peer.take(3)[0] == 4
+
+
+def test_reading_stops_while_the_bus_is_behind(router, monkeypatch):
+    """When nobody reads the bus the peers are read no more; sessions live on, and reading goes on afterwards."""
+    monkeypatch.setattr("stages.speaker.stage.MAX_BACKLOG", 50)
+    monkeypatch.setattr("stages.speaker.stage.RESUME_BACKLOG", 20)
+    peer = router.peer("a").open()
+    router.reader.follower.close()
+    peer.send(update({f"10.0.{i}.0/24": PATH_A for i in range(100)}))
+    router.run_until(lambda: router.speaker.is_reading_paused)
+    peer.send(update({"10.9.9.0/24": PATH_A}))
+    router.run_until_quiet()
+    assert router.ask("neighbor", name="a")["n_received"] == 100
+    router.clock.advance(29.0)
+    peer.take(4)
+    router.clock.advance(29.0)
+    router.run_until_quiet()
+    assert router.speaker.neighbors.get("a").is_established
+    router.reader = type(router.reader)(router.reader_bus)
+    router.run_until(lambda: "10.9.9.0/24" in router.reader.prefixes("a"))
+    assert not router.speaker.is_reading_paused
+
+
+def test_tells_a_peer_and_sends_end_of_rib(router):
+    """A peer that comes up is told the table, equal attributes in one UPDATE, then the End-of-RIB."""
+    router.exporter.put("10.1.0.0/24", PATH_B, source="b")
+    router.exporter.put("10.2.0.0/24", PATH_A)
+    router.exporter.put("10.3.0.0/24", PATH_B, source="b")
+    peer = router.peer("a").open()
+    bodies = [peer.take(2) for _ in range(3)]
+    assert bodies[2] == b"\0\0\0\0"
+    assert {body[-8:] for body in bodies[:2]} >= {nlri_of("10.1.0.0", "10.3.0.0")}
+    assert n_waiting(peer) == 0
+
+
+def test_own_routes_are_not_told(router):
+    """What came from a peer is not told to it, also when a route told before becomes its own: then it is withdrawn."""
+    router.exporter.put("10.1.0.0/24", PATH_A, source="a")
+    peer = router.peer("a").open()
+    assert peer.take(2) == b"\0\0\0\0"
+    router.exporter.put("10.1.0.0/24", PATH_B, source="b")
+    assert update_of(peer).endswith(nlri_of("10.1.0.0"))
+    router.exporter.put("10.1.0.0/24", PATH_A, source="a")
+    assert update_of(peer) == b"\0\x04" + nlri_of("10.1.0.0") + b"\0\0"
+    router.exporter.put("10.1.0.0/24", None)
+    assert n_waiting(peer) == 0
+
+
+def test_groups_of_equal_sessions_are_shared(router):
+    """Peers of other AS numbers are in other groups; the exporter is asked once for each group and family."""
+    router.peer("a").open()
+    router.peer("b").open()
+    router.run_until(lambda: len(router.exporter.requests) == 2)
+    params = {request.params["group"]: request.params for request in router.exporter.requests}
+    assert sorted(each["neighbors"] for each in params.values()) == [["a"], ["b"]]
+    assert {each["next_hop"] for each in params.values()} == {socket.inet_aton("127.0.0.1")}
+
+
+def test_route_refresh_tells_again(router):
+    """A ROUTE-REFRESH is answered with the whole table (RFC 2918)."""
+    router.exporter.put("10.1.0.0/24", PATH_B)
+    peer = router.peer("a").open()
+    assert update_of(peer).endswith(nlri_of("10.1.0.0"))
+    assert n_waiting(peer) == 1
+    peer.take(2)
+    peer.send(RouteRefresh(1, 1).encode())
+    assert update_of(peer).endswith(nlri_of("10.1.0.0"))
+
+
+def test_restarted_exporter_costs_no_update(router):
+    """A new epoch of the exporter with the same routes tells nobody anything; what is gone is withdrawn."""
+    router.exporter.put("10.1.0.0/24", PATH_B)
+    router.exporter.put("10.2.0.0/24", PATH_B)
+    peer = router.peer("a").open()
+    update_of(peer)
+    peer.take(2)
+    router.exporter.put("10.2.0.0/24", None)
+    router.exporter.epoch = "x2"
+    router.hub.drop("ipc:///run/exporter.0.bus")
+    body = update_of(peer)
+    assert body == b"\0\x04" + nlri_of("10.2.0.0") + b"\0\0"
+    assert n_waiting(peer) == 0
+
+
+def test_shutdown_says_farewell(router):
+    """Draining sends every peer a Cease with the subcode for it."""
+    peer = router.peer("a").open()
+    router.speaker.drain()
+    assert peer.take(3)[:2] == bytes((6, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN))
+
+
+def test_reload_ends_and_begins_sessions(router):
+    """A neighbor that is removed gets a Cease; one that changed too, and may come back."""
+    a, b = router.peer("a").open(), router.peer("b").open()
+    neighbors = dict(router.config.neighbors)
+    del neighbors["a"]
+    neighbors["b"] = replace(neighbors["b"], hold_time_s=60)
+    router.speaker.reload(replace(router.config, neighbors=neighbors))
+    assert a.take(3)[:2] == bytes((6, CeaseSubcode.PEER_DE_CONFIGURED))
+    assert b.take(3)[:2] == bytes((6, CeaseSubcode.OTHER_CONFIGURATION_CHANGE))
+    assert [neighbor.name for neighbor in router.speaker.neighbors] == ["b"]
+    router.peer("b").open()
+
+
+def test_answers_about_neighbors_and_routes(router):
+    """The control questions tell sessions, what was received and what was told, page by page."""
+    router.exporter.put("10.5.0.0/24", PATH_B, source="b")
+    peer = router.peer("a").open()
+    peer.send(update({f"10.1.{i}.0/24": PATH_A for i in range(5)}))
+    router.run_until(lambda: len(router.reader.prefixes("a")) == 5)
+    update_of(peer)
+    (row,) = [row for row in router.ask("neighbors")["neighbors"] if row["name"] == "a"]
+    assert (row["state"], row["n_received"], row["n_advertised"]) == ("Established", 5, 1)
+    page = router.ask("received", neighbor="a", family="ipv4-unicast", limit=3)
+    rest = router.ask("received", neighbor="a", family="ipv4-unicast", limit=3, after=page["next"])
+    assert [row["prefix"] for row in page["routes"] + rest["routes"]] == [f"10.1.{i}.0/24" for i in range(5)]
+    assert rest["next"] is None and page["routes"][0]["as_path"] == "64601 1"
+    within = router.ask("received", neighbor="a", prefix="10.1.2.0/23")
+    assert [row["prefix"] for row in within["routes"]] == ["10.1.2.0/24", "10.1.3.0/24"]
+    told = router.ask("advertised", neighbor="a")
+    assert [row["prefix"] for row in told["routes"]] == ["10.5.0.0/24"]
+    assert [row["neighbor"] for row in router.ask("lookup", prefix="10.1.4.0/24")["routes"]] == ["a"]
+    assert "no neighbor" in router.ask("neighbor", name="nobody")["error"]
+    assert router.ask("neighbor", name="a")["tables"]["ipv4-unicast"]["in_step"]
+
+
+def test_metrics_are_read_from_the_tables(router):
+    """The metrics say what the tables hold."""
+    peer = router.peer("a").open()
+    peer.send(update({"10.1.0.0/24": PATH_A}))
+    router.run_until(lambda: router.reader.prefixes("a"))
+    text = router.context.metrics.text()
+    assert 'headrace_speaker_received_routes{neighbor="a"} 1.0' in text
+    assert 'headrace_speaker_session_state{neighbor="a"} 6.0' in text
