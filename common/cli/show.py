@@ -19,7 +19,7 @@ NEIGHBORS: tuple[Column, ...] = (
     ("address", "address"),
     ("AS", "asn", str),
     ("state", "state"),
-    ("since", "since_s", duration),
+    ("for", "since_s", duration),
     ("received", "n_received"),
     ("told", "n_advertised"),
     ("last error", "last_error"),
@@ -49,10 +49,10 @@ STAGES: tuple[Column, ...] = (
     ("instance", "instance"),
     ("pid", "pid", str),
     ("state", "state"),
-    ("since", "since_s", duration),
-    ("restarts", "n_restarts"),
+    ("for", "uptime_s", duration),
+    ("restarts", "restarts"),
     ("memory", "memory"),
-    ("last end", "last_end"),
+    ("why it ended last", "reasons", lambda reasons: reasons[-1]),
 )
 
 
@@ -147,9 +147,9 @@ def stages(router: Router, is_json: bool) -> None:
         row = rows.setdefault((stage, instance), {"stage": stage, "instance": instance, "state": "running alone"})
         answer = router.ask_or_error(stage, "status", instance)
         if isinstance(answer, str):
-            row |= {"state": "silent", "last_end": answer}
+            row |= {"state": "silent", "reasons": [answer]}
         else:
-            row |= {"pid": answer.get("pid"), "since_s": answer.get("uptime_s"), "status": answer}
+            row |= {"pid": answer["pid"], "uptime_s": answer["uptime_s"], "status": answer}
     if not rows:
         say_and_exit(f"no stage answers in {router.run_dir}: is headrace running? (--run-dir or --config says where)")
     for row in rows.values():

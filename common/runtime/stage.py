@@ -203,15 +203,15 @@ def make_context(config: Config, name: str, instance: str) -> Context:
     return Context(clock, loop, bus, metrics, log, int.from_bytes(os.urandom(8), "little"))
 
 
-def run_stage(name: str, config: Config, instance: str = "0", path: str | Path | None = None) -> int:
+def run_stage(name: str, config: Config, instance: str = "0") -> int:
     """Run one stage in this process until SIGTERM or SIGINT; return the exit status.
 
-    path: the configuration file, read again on SIGHUP.
+    On SIGHUP the file the configuration came from is read again.
     """
     set_title(f"hr-{name}.{instance}")
     context = make_context(config, name, instance)
     stage = stage_class(name)(config, instance, context)
-    skeleton = Skeleton(stage, context, _loader(path))
+    skeleton = Skeleton(stage, context, _loader(config.path))
     with wake_on_signals(context.loop):
         signal.signal(signal.SIGTERM, lambda number, frame: skeleton.stop("SIGTERM"))
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -224,7 +224,7 @@ def run_stage(name: str, config: Config, instance: str = "0", path: str | Path |
     return 0
 
 
-def _loader(path: str | Path | None) -> Callable[[], Config] | None:
+def _loader(path: Path | None) -> Callable[[], Config] | None:
     if path is None:
         return None
     from common.config.load import load

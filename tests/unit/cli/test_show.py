@@ -28,8 +28,8 @@ ANSWERS = {
     },
     ("policy", "explain"): {"routes": [{"refusal": 4, "reason": "own AS in the path", "set": None}]},
     ("supervisor", "status"): {"pid": 1, "stages": [{"stage": "rib", "instance": "0", "pid": 0, "state": "running"}]},
-    ("rib", "status"): {"uptime_s": 1.0},
-    ("speaker", "status"): {"uptime_s": 1.0},
+    ("rib", "status"): {"pid": 0, "uptime_s": 1.0},
+    ("speaker", "status"): {"pid": 0, "uptime_s": 1.0},
 }
 
 
