@@ -17,6 +17,7 @@ SIP_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
 SIP_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
 SIP_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
 SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
+FREE = cython.declare(cython.uchar, 255)  # the length of a row that holds no prefix
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # prefixes whose cache misses overlap
 
 
@@ -100,7 +101,7 @@ class PrefixTable:
     _length: cython.uchar[::1]
     _slots: cython.uint[::1]
     _hashes: cython.ulonglong[::1]  # of the block of prefixes in work
-    touched: cython.ulonglong  # see `_fetch_ahead`; means nothing
+    touched: cython.ulonglong  # see `_touch`; means nothing
     hi_column: object
     lo_column: object
     length_column: object
@@ -220,11 +221,20 @@ class PrefixTable:
         return result
 
     def release(self, rows: cython.const[cython.uint][::1]):
-        """Forget the prefixes at `rows`, each live and named once; the row numbers are given out again later."""
+        """Forget the prefixes at `rows`; the row numbers are given out again later. Rows that are free are passed over."""
+        n: cython.Py_ssize_t = rows.shape[0]
         i: cython.Py_ssize_t
+        first: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t
         with cython.nogil:
-            for i in range(rows.shape[0]):
-                self._remove(rows[i])
+            while first < n:
+                end = min(first + BLOCK, n)
+                for i in range(first, end):
+                    self._hashes[i - first] = self._hash_of(rows[i] if rows[i] < self.top else 0)
+                self._touch(end - first)
+                for i in range(first, end):
+                    self._remove(rows[i], self._hashes[i - first])
+                first = end
 
     # ---- the index --------------------------------------------------------------------------------------------
 
@@ -240,14 +250,23 @@ class PrefixTable:
         first: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.void:
-        """Hash a block of prefixes and touch what their searches will read, so that the cache misses overlap."""
+        """Hash a block of prefixes and touch what their searches will read."""
+        i: cython.Py_ssize_t
+        for i in range(first, end):
+            self._hashes[i - first] = hashed(hi[i], lo[i] if self.is_wide else 0, length[i], self.is_wide, self.seed)
+        self._touch(end - first)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _touch(self, n: cython.Py_ssize_t) -> cython.void:
+        """Read what the searches for the first `n` of `_hashes` will read, so that the cache misses overlap."""
         mask: cython.ulonglong = self._slots.shape[0] - 1
         touched: cython.ulonglong = 0
         i: cython.Py_ssize_t
         row: cython.uint
-        for i in range(first, end):
-            self._hashes[i - first] = hashed(hi[i], lo[i] if self.is_wide else 0, length[i], self.is_wide, self.seed)
-        for i in range(end - first):
+        for i in range(n):
             row = self._slots[self._hashes[i] & mask]
             touched ^= self._hi[row] ^ self._length[row]
         self.touched = touched
@@ -298,17 +317,19 @@ class PrefixTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _home(self, row: cython.uint) -> cython.ulonglong:
+    def _hash_of(self, row: cython.uint) -> cython.ulonglong:
         lo: cython.ulonglong = self._lo[row] if self.is_wide else 0
-        return hashed(self._hi[row], lo, self._length[row], self.is_wide, self.seed) & (self._slots.shape[0] - 1)
+        return hashed(self._hi[row], lo, self._length[row], self.is_wide, self.seed)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _remove(self, row: cython.uint) -> cython.void:
+    def _remove(self, row: cython.uint, hash: cython.ulonglong) -> cython.void:
         """Take one row out of the index (backward shift: no tombstones) and put it on the free list."""
+        if row == 0 or row >= self.top or self._length[row] == FREE:
+            return
         mask: cython.ulonglong = self._slots.shape[0] - 1
-        slot: cython.ulonglong = self._home(row)
+        slot: cython.ulonglong = hash & mask
         while self._slots[slot] != row:
             slot = (slot + 1) & mask
         hole: cython.ulonglong = slot
@@ -317,7 +338,7 @@ class PrefixTable:
             slot = (slot + 1) & mask
             if self._slots[slot] == 0:
                 break
-            home = self._home(self._slots[slot])
+            home = self._hash_of(self._slots[slot]) & mask
             # The entry may move into the hole unless its home lies cyclically after the hole.
             if ((slot - home) & mask) >= ((slot - hole) & mask):
                 self._slots[hole] = self._slots[slot]
@@ -325,7 +346,7 @@ class PrefixTable:
         self._slots[hole] = 0
         self._hi[row] = self.free_head
         self.free_head = row
-        self._length[row] = 255
+        self._length[row] = FREE
         self.n_rows -= 1
 
     @cython.cfunc
@@ -349,9 +370,9 @@ class PrefixTable:
         slot: cython.ulonglong
         with cython.nogil:
             for row in range(1, self.top):
-                if self._length[row] == 255:
+                if self._length[row] == FREE:
                     continue
-                slot = self._home(row)
+                slot = self._hash_of(row) & mask
                 while self._slots[slot] != 0:
                     slot = (slot + 1) & mask
                 self._slots[slot] = row

@@ -79,3 +79,14 @@ def test_columns_of_unequal_length_are_refused():
         table.intern(hi, lo, length, np.zeros(2, np.uint32))
     with pytest.raises(ValueError, match="one length"):
         PrefixTable(True, 1).intern(hi, lo, length)
+
+
+def test_free_rows_are_passed_over():
+    """Releasing a row twice, or one that was never given out, changes nothing."""
+    table = PrefixTable(False, 1)
+    table.intern(*narrow(3))
+    table.release(np.array([2, 0, 2, 900_000], np.uint32))
+    table.release(np.array([2], np.uint32))
+    assert table.n_prefixes == 2
+    assert table.find(*narrow(3)).tolist() == [1, 0, 3]
+    assert table.intern(*narrow(5)).tolist() == [1, 2, 3, 4, 5]
