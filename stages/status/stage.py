@@ -1,0 +1,64 @@
+"""The status stage on its loop: starts the gathering thread and the HTTP server, and ends them.
+
+Owns those two. The loop itself does nothing, so the control socket always answers.
+"""
+
+import threading
+from typing import Any
+
+import waitress
+
+from common.config.schema import Config
+from common.runtime.log import event
+from common.runtime.stage import Context, Stage
+from stages.status.gather import Gatherer
+from stages.status.picture import Pictures
+from stages.status.web import make_application
+
+HTTP_THREADS = 4
+MAX_CONNECTIONS = 100
+
+
+class StatusStage(Stage):
+    """The page."""
+
+    name = "status"
+
+    def __init__(self, config: Config, instance: str, context: Context):
+        super().__init__(config, instance, context)
+        router = config.router
+        pictures = Pictures({"asn": router.asn, "router_id": router.router_id})
+        self.gatherer = Gatherer(router.run_dir, pictures)
+        self._server: Any = None
+
+    def start(self) -> None:
+        """Open the HTTP port; raises OSError if it is taken."""
+        host, port = split_address(self.config.status.listen)
+        self._server = waitress.create_server(
+            make_application(self.gatherer),
+            host=host,
+            port=port,
+            threads=HTTP_THREADS,
+            connection_limit=MAX_CONNECTIONS,
+            ident=None,
+        )
+        self.gatherer.start()
+        threading.Thread(target=self._server.run, name="http", daemon=True).start()
+        event(self.context.log, "status-page", url=f"http://{self.config.status.listen}/")
+
+    def status(self) -> dict[str, Any]:
+        return {"listen": self.config.status.listen, "samples": len(self.gatherer.pictures.history)}
+
+    def drain(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.gatherer.stop()
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return host and port of "host:port" or "[host]:port"."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+STAGE = StatusStage
