@@ -92,7 +92,8 @@ def main(once: bool, size: int | None, lists: tuple[str, ...], port: int, seed: 
     except KeyboardInterrupt:
         print("\nstopped")
     except (DemoFailed, LoadFailed, OSError, ValueError) as error:
-        print(f"\nthe demo failed: {error}", file=sys.stderr)
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        print(f"\nthe demo failed: {reason}", file=sys.stderr)
         sys.exit(1)
 
 
@@ -239,11 +240,12 @@ class Display:
         self.n_loc_rib = 0
         self._is_terminal = sys.stdout.isatty()
         self._next_at = 0.0
+        self._is_over = False
 
     def on_report(self, report: dict) -> None:
         """Draw what the feed reports of its neighbors."""
         now = time.monotonic()
-        if now < self._next_at or report["elapsed_s"] is None:
+        if self._is_over or now < self._next_at or report["elapsed_s"] is None:
             return
         self._next_at = now + (0.1 if self._is_terminal else 1.0)
         held = report["neighbors"]["listener"]["held"]
@@ -255,7 +257,8 @@ class Display:
         print(f"\r{line}" if self._is_terminal else line, end="" if self._is_terminal else "\n", flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """Draw no more."""
+        self._is_over = True
         if self._is_terminal:
             print("\r\x1b[K", end="")
 
