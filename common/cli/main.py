@@ -5,7 +5,6 @@ Never: imports what another command needs; `headrace show` starts without numpy.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -37,15 +36,22 @@ class Commands(click.Group):
             formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
 
 
-def _version() -> str:
+def _print_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+    if not is_asked:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return version("headrace")
+        click.echo(f"headrace {version('headrace')}")
     except PackageNotFoundError:
-        return "not installed"
+        click.echo("headrace, not installed")
+    context.exit()
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), "--version", prog_name="headrace")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
 def main() -> None:
     """Headrace, a BGP router made of small processes."""
 
