@@ -1,6 +1,6 @@
 """The commands that start stages: `run` (all, under one supervisor) and `stage` (one alone).
 
-Never: does a stage's work; it reads the configuration and hands over.
+Never: does a stage's work; it reads the configuration, says what that will not do, and hands over.
 """
 
 import sys
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import click
 
+from common.cli.asking import say_and_exit
 from common.cli.configuration import load_or_exit
+from common.config import Config, notices
 
 
 @click.command()
@@ -18,10 +20,14 @@ def run(file: Path) -> None:
 
     A stage that dies is started again. At the end all stop in order, with a Cease to every peer.
     """
-    config = load_or_exit(file)
+    config = _load(file)
     from common.runtime.supervisor import run_supervisor
 
-    sys.exit(run_supervisor(config))
+    try:
+        status = run_supervisor(config)
+    except OSError as error:
+        say_and_exit(f"cannot run: {error.filename or config.router.run_dir}: {error.strerror or error}")
+    sys.exit(status)
 
 
 @click.command()
@@ -30,7 +36,18 @@ def run(file: Path) -> None:
 @click.option("--instance", default="0", show_default=True, help="Which instance of the stage this is.")
 def stage(name: str, file: Path, instance: str) -> None:
     """Run the stage NAME of FILE alone: what a systemd unit or a container runs."""
-    config = load_or_exit(file)
-    from common.runtime.stage import run_stage
+    config = _load(file)
+    from common.runtime.stage import run_stage, stage_class
 
+    try:
+        stage_class(name)
+    except LookupError as error:
+        raise click.BadParameter(str(error), param_hint="NAME") from None
     sys.exit(run_stage(name, config, instance))
+
+
+def _load(file: Path) -> Config:
+    config = load_or_exit(file)
+    for notice in notices(config):
+        click.echo(f"{file}: notice: {notice}", err=True)
+    return config
