@@ -223,7 +223,7 @@ class AttributeTable:
 
     @property
     def n_octets(self) -> int:
-        """Octets of the sets in the table, garbage excluded."""
+        """Octets of the sets in the table, without garbage; each is rounded up to a multiple of four."""
         return self.n_octets_live
 
     @property

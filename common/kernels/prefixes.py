@@ -221,7 +221,7 @@ class PrefixTable:
         return result
 
     def release(self, rows: cython.const[cython.uint][::1]):
-        """Forget the prefixes at `rows`, whose numbers are given out again later; rows that are free are passed over."""
+        """Forget the prefixes at `rows`, whose numbers are given out again later; free rows are passed over."""
         n: cython.Py_ssize_t = rows.shape[0]
         i: cython.Py_ssize_t
         first: cython.Py_ssize_t = 0
