@@ -1,0 +1,179 @@
+"""A router in processes of its own on loopback addresses, with two neighbors played by the feed stage.
+
+Waiting is for a condition, with a deadline; nothing sleeps for a guessed time.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from common.bgp.constants import Family
+from common.bus.question import ControlError, ask
+from stages.feed import synthetic
+from stages.feed.load import Load, Player
+from stages.feed.neighbor import Plan
+
+ROOT = Path(__file__).parents[2]
+N_PREFIXES = 600
+DEADLINE_S = 60
+NEXT_HOPS = {Family.IPV4_UNICAST: "198.51.100.2", Family.IPV6_UNICAST: "2001:db8:77::2"}
+CONFIGURATION = """\
+[router]
+asn = 65000
+router_id = "198.51.100.1"
+run_dir = "{directory}/run"
+listen = ["127.0.0.1"]
+port = {port}
+originate = ["203.0.113.0/24"]
+
+[status]
+listen = "127.0.0.1:{status_port}"
+
+[[neighbor]]
+name = "sender"
+address = "127.0.0.2"
+asn = 64601
+passive = true
+import = {{ default = "accept", local_pref = 120 }}
+export = {{ default = "reject" }}
+
+[[neighbor]]
+name = "listener"
+address = "127.0.0.3"
+asn = 64700
+passive = true
+export = {{ default = "accept", originated_routes = false }}
+"""
+
+
+def until(condition: Callable, what: str):
+    """Return the first true answer of `condition`."""
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        if answer := condition():
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"waited {DEADLINE_S} s for {what}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class RunningRouter:
+    """`headrace run` in a directory."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.port, self.status_port = free_port(), free_port()
+        self.run_dir = directory / "run"
+        self.file = directory / "headrace.toml"
+        self.file.write_text(CONFIGURATION.format(directory=directory, port=self.port, status_port=self.status_port))
+        self.log = directory / "log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "common.cli.main", "run", str(self.file)],
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        until(self.answers, f"all stages to answer; log:\n{self.log.read_text()}")
+
+    def answers(self) -> bool:
+        """Tell whether every stage answers."""
+        assert self.process.poll() is None, self.log.read_text()
+        stages = self.ask("supervisor", "status", "stages")
+        return bool(stages) and all(self.ask(row["stage"], "status", "pid") == row["pid"] for row in stages)
+
+    def ask(self, stage: str, question: str, key: str, **arguments):
+        """Return one value of an answer, None when nobody answers."""
+        try:
+            return ask(self.run_dir, stage, "0", question, timeout_s=1, **arguments)[key]
+        except (ControlError, TimeoutError):
+            return None
+
+    def call(self, *words: str) -> subprocess.CompletedProcess:
+        """Call the command `headrace`."""
+        return subprocess.run(
+            [sys.executable, "-m", "common.cli.main", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            env={**os.environ, "HEADRACE_RUN_DIR": str(self.run_dir)},
+        )
+
+    def call_json(self, *words: str):
+        """Call a command with --json and return what it answers."""
+        result = self.call(*words, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def pid_of(self, stage: str) -> int:
+        """Return the process of a stage, 0 while it has none."""
+        return next(row["pid"] for row in self.ask("supervisor", "status", "stages") if row["stage"] == stage)
+
+    def stop(self) -> int:
+        """Send SIGTERM and return the exit status."""
+        self.process.terminate()
+        try:
+            return self.process.wait(DEADLINE_S)
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Neighbors:
+    """The sender and the listener, played in a thread until closed."""
+
+    def __init__(self, port: int):
+        tables = [
+            synthetic.synthesize(
+                family, N_PREFIXES // 2, seed=3, asn=64601,
+                next_hop=socket.inet_pton(socket.AF_INET6 if family.is_wide else socket.AF_INET, NEXT_HOPS[family]),
+            )
+            for family in Family
+        ]  # fmt: skip
+        load = Load(
+            ("127.0.0.1", port),
+            [(Plan("sender", "127.0.0.2", 64601, router_id="127.0.0.2"), tables)],
+            [Plan("listener", "127.0.0.3", 64700, router_id="127.0.0.3", n_expected=N_PREFIXES)],
+            DEADLINE_S,
+        )
+        self.player = Player(load)
+        self.failure: Exception | None = None
+        self.is_loaded = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._play, daemon=True)
+        self._thread.start()
+
+    def _play(self) -> None:
+        try:
+            self.player.connect()
+            self.player.send_tables()
+            self.is_loaded.set()
+            self.player.idle(self._is_over.is_set)
+        except Exception as error:
+            self.failure = error
+        finally:
+            self.is_loaded.set()
+
+    def wait_until_loaded(self) -> None:
+        assert self.is_loaded.wait(DEADLINE_S)
+        if self.failure:
+            raise self.failure
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join(DEADLINE_S)
+        self.player.close()
