@@ -33,6 +33,7 @@ from stages.speaker.sockets import Connection
 STAGES = ("speaker", "policy", "rib", "exporter")
 LOCAL_ADDRESS = "10.77.0.1"
 MAX_TURNS = 20_000
+MAX_CALLS = 30
 MP_REACH, MP_UNREACH, NEXT_HOP = 14, 15, 3
 
 
@@ -99,6 +100,16 @@ class Pipeline:
         """Put a question to a stage's control socket."""
         return self.skeletons[name].context.bus.control({}).answer({"ask": question, **more})
 
+    def ask_pages(self, name: str, question: str, **more) -> list[dict]:
+        """Put a question whose answer comes in pages; return all routes."""
+        rows, after = [], None
+        while True:
+            answer = self.ask(name, question, after=after, **more)
+            rows += answer["routes"]
+            after = answer["next"]
+            if after is None:
+                return rows
+
     # ---- time -------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -123,10 +134,14 @@ class Pipeline:
         peer = self.peers.get(name)
         if peer is None:
             peer = self.peers[name] = Peer(self, name)
-        if not peer.is_up:
-            peer.connect()
-            self.settle()
-        return peer
+        for _ in range(MAX_CALLS):
+            if not peer.is_up:
+                peer.connect()
+                self.settle()
+            if peer.is_up:
+                return peer
+            self.wait(5)  # refused: the session pauses after its end
+        raise AssertionError(f"no session with {name}")
 
 
 class NamedSocket(socket.socket):

@@ -1,0 +1,241 @@
+"""Random announcements, withdrawals, losses and restarts, compared with the oracle whenever all is quiet."""
+
+from ipaddress import ip_address
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from common.bgp.attributes import decode_set
+from common.bgp.decision import CHOSEN_WORDS
+from tests.oracles.pipeline import NO_ADVERTISE, NO_EXPORT, Route, Router
+from tests.pipeline.harness import Peer, Pipeline
+
+CONFIG = """
+[router]
+asn = 65000
+router_id = "10.77.0.1"
+listen = ["10.77.0.1"]
+originate = ["192.0.2.0/24", "2001:db8:ffff::/48"]
+next_hop_ipv6 = "2001:db8:77::1"
+"""
+NEIGHBOR = """
+[[neighbor]]
+name = "{name}"
+address = "{address}"
+local_address = "10.77.0.1"
+asn = {asn}
+passive = true
+{more}
+"""
+BOTH = 'import = {{ default = "accept"{} }}\nexport = {{ default = "accept" }}'
+NEIGHBORS = {
+    "a": ("10.77.0.10", 64601, BOTH.format("")),
+    "a2": ("10.77.0.11", 64601, BOTH.format("")),
+    "b": ("10.77.0.12", 64602, BOTH.format(', add_communities = ["65000:2"]')),
+    "core": ("10.77.0.13", 65000, ""),
+    "core2": ("10.77.0.14", 65000, ""),
+    "listener": ("10.77.0.20", 64700, "export = { learned_routes = true }"),
+}
+ANNOUNCERS = ("a", "a2", "b", "core", "core2")
+PREFIXES = ("192.0.2.0/24", "198.51.100.0/24", "198.51.100.0/25", "203.0.113.0/24", "0.0.0.0/0")
+PREFIXES_6 = ("2001:db8:1::/48", "2001:db8::/32")
+COMMUNITIES = (65000 << 16 | 2, 64601 << 16 | 1, NO_EXPORT, NO_ADVERTISE)
+
+names = st.sampled_from(ANNOUNCERS)
+prefixes = st.one_of(
+    st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=4, unique=True),
+    st.lists(st.sampled_from(PREFIXES_6), min_size=1, max_size=2, unique=True),
+)
+routes = st.builds(
+    Route,
+    as_path=st.lists(st.sampled_from([3356, 3356, 64602, 65000]), max_size=2).map(tuple),
+    origin=st.integers(0, 2),
+    med=st.sampled_from([None, 0, 5, 10]),
+    communities=st.lists(st.sampled_from(COMMUNITIES), max_size=2, unique=True).map(lambda it: tuple(sorted(it))),
+)
+changes = st.lists(st.tuples(names, prefixes, st.one_of(st.none(), routes)), min_size=1, max_size=6)
+
+
+def told_by(peer: Peer) -> dict[str, tuple]:
+    """Return what a peer was told, in the oracle's form."""
+    return {
+        prefix: (
+            str(ip_address(told.next_hop)),
+            decode_set(b"\0" + b"".join(_encoded(code, value) for code, value in sorted(told.attributes.items()))),
+        )
+        for prefix, told in peer.told.items()
+    }
+
+
+def _encoded(code: int, value: bytes) -> bytes:
+    return bytes([0x50, code]) + len(value).to_bytes(2, "big") + value
+
+
+class Model(RuleBasedStateMachine):
+    """The pipeline beside the oracle."""
+
+    @initialize()
+    def begin(self):
+        neighbors = "".join(
+            NEIGHBOR.format(name=name, address=address, asn=asn, more=more)
+            for name, (address, asn, more) in NEIGHBORS.items()
+        )
+        self.pipeline = Pipeline(CONFIG + neighbors)
+        config = self.pipeline.config
+        self.router = Router(
+            config.router.asn,
+            config.router.router_id,
+            {4: "10.77.0.1", 6: "2001:db8:77::1"},
+            config.neighbors,
+            [str(prefix) for prefix in config.router.originate],
+        )
+        self.away: set[str] = set()
+        for name in NEIGHBORS:
+            self.connect(name)
+
+    def teardown(self):
+        if hasattr(self, "pipeline"):
+            self.pipeline.__exit__()
+
+    def connect(self, name: str) -> None:
+        self.pipeline.peer(name)
+        if name in ANNOUNCERS:
+            self.router.received[name] = {}
+
+    # ---- what happens -----------------------------------------------------------------------------------------
+
+    @rule(changes=changes)
+    def change(self, changes):
+        """Several neighbors announce and withdraw at once."""
+        for name, wanted, route in changes:
+            peer = self.pipeline.peers[name]
+            if not peer.is_up:
+                continue
+            received = self.router.received[name]
+            if route is None:
+                peer.withdraw(wanted)
+                for prefix in wanted:
+                    received.pop(prefix, None)
+                continue
+            for prefix in wanted:
+                received[prefix] = self.sent_by(name, route, prefix)
+            made = received[wanted[0]]
+            peer.announce(wanted, next_hop=made.next_hop, **made.attributes())
+
+    def sent_by(self, name: str, route: Route, prefix: str) -> Route:
+        """Return a route as this neighbor sends it."""
+        address, asn, _ = NEIGHBORS[name]
+        host = address.rsplit(".", 1)[1]
+        next_hop = f"2001:db8:77::{host}" if ":" in prefix else address
+        if asn == 65000:
+            local_pref = 100 + 50 * route.origin
+            return Route(next_hop, route.as_path, route.origin, route.med, local_pref, route.communities)
+        return Route(next_hop, (asn, *route.as_path), route.origin, route.med, None, route.communities)
+
+    @rule(name=st.sampled_from(list(NEIGHBORS)), in_order=st.booleans())
+    def lose_session(self, name, in_order):
+        """A session ends, with a NOTIFICATION or without."""
+        peer = self.pipeline.peers[name]
+        if peer.is_up:
+            peer.close() if in_order else peer.vanish()
+            self.router.received.pop(name, None)
+
+    @precondition(lambda self: not self.away)
+    @rule(name=st.sampled_from(list(NEIGHBORS)))
+    def come_back(self, name):
+        """A session comes up again."""
+        if not self.pipeline.peers[name].is_up:
+            self.connect(name)
+
+    @precondition(lambda self: not self.away)
+    @rule(stage=st.sampled_from(["policy", "rib", "exporter"]))
+    def restart(self, stage):
+        """A stage is restarted while nothing changes: nobody is told anything."""
+        self.pipeline.settle()
+        before = {name: peer.n_updates for name, peer in self.pipeline.peers.items()}
+        self.pipeline.restart(stage)
+        self.pipeline.wait(5)
+        assert {name: peer.n_updates for name, peer in self.pipeline.peers.items()} == before
+
+    @rule(stage=st.sampled_from(["policy", "rib", "exporter"]))
+    def stop(self, stage):
+        """A stage dies and stays away."""
+        if stage not in self.away:
+            self.pipeline.settle()
+            self.pipeline.kill(stage)
+            self.away.add(stage)
+
+    @rule()
+    def start(self):
+        """All stages that are away come back."""
+        for stage in sorted(self.away):
+            self.pipeline.start(stage)
+        self.away.clear()
+        self.pipeline.wait(15, step_s=5)
+
+    @precondition(lambda self: not self.away)
+    @rule()
+    def restart_speaker(self):
+        """The speaker dies with all its sessions, and all neighbors call again."""
+        self.pipeline.settle()
+        self.pipeline.kill("speaker")
+        self.pipeline.settle()
+        self.pipeline.start("speaker")
+        for name in NEIGHBORS:
+            self.connect(name)
+        self.pipeline.wait(5)
+
+    # ---- what is true when all is quiet -----------------------------------------------------------------------
+
+    @invariant()
+    def tables_agree(self):
+        """Adj-RIB-In, Loc-RIB and what each peer was told are the oracle's."""
+        if not hasattr(self, "pipeline"):
+            return
+        self.pipeline.settle()
+        if self.away:
+            return
+        for name in ANNOUNCERS:
+            assert self.received_from(name) == self.expected_from(name), name
+        chosen = self.router.loc_rib()
+        shown = self.pipeline.ask_pages("rib", "routes")
+        assert {row["prefix"]: (row["neighbor"], row["why"]) for row in shown} == {
+            prefix: (name, CHOSEN_WORDS[step]) for prefix, (name, _, step) in chosen.items()
+        }
+        for name, peer in self.pipeline.peers.items():
+            assert not peer.faults, name
+            assert not peer.notifications, name
+            if peer.is_up:
+                assert told_by(peer) == self.router.told(name), name
+
+    @invariant()
+    def nothing_is_left_behind(self):
+        """The rib holds no candidate, prefix or tombstone beside those that are there."""
+        if not hasattr(self, "pipeline"):
+            return
+        self.pipeline.settle()
+        if self.away:
+            return
+        tables = self.pipeline.stage("rib").status()["tables"]
+        chosen = self.router.loc_rib()
+        for label, sizes in tables.items():
+            is_of = [(":" in prefix) == (label == "ipv6-unicast") for prefix in chosen]
+            assert sizes["n_chosen"] == sizes["n_prefixes"] == sum(is_of)
+            assert sizes["n_tombstones"] == 0
+
+    def received_from(self, name: str) -> dict:
+        rows = self.pipeline.ask_pages("speaker", "received", neighbor=name)
+        return {row["prefix"]: (row["as_path"], row.get("med"), row["next_hop"]) for row in rows}
+
+    def expected_from(self, name: str) -> dict:
+        return {
+            prefix: (" ".join(map(str, route.as_path)), route.med, route.next_hop)
+            for prefix, route in self.router.received.get(name, {}).items()
+        }
+
+
+Model.TestCase.settings = settings(
+    max_examples=30, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestModel = Model.TestCase
