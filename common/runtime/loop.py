@@ -17,6 +17,8 @@ from typing import Protocol
 
 from common.runtime.clock import Clock, SystemClock
 
+MIN_TIMERS = 256
+"""Timers, due or cancelled, that are kept before the cancelled ones are looked for."""
 PHASES = ("wait", "descriptors", "queues", "timers", "turns")
 
 
@@ -69,7 +71,7 @@ class Loop:
         self._turns: list[Callable[[], bool]] = []
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self._n_cancelled = 0
+        self._compact_above = MIN_TIMERS
         self._is_busy = True
         self._is_stopped = False
 
@@ -132,7 +134,15 @@ class Loop:
         """Call `callback()` once the clock's monotonic time is at least `at` (seconds)."""
         timer = Timer(at, callback)
         heapq.heappush(self._timers, (at, next(self._order), timer))
+        if len(self._timers) > self._compact_above:
+            self._compact_timers()
         return timer
+
+    def _compact_timers(self) -> None:
+        """Take out cancelled timers: a hold timer is set anew for every message and would pile up until it was due."""
+        self._timers[:] = [entry for entry in self._timers if entry[2].callback is not None]
+        heapq.heapify(self._timers)
+        self._compact_above = max(MIN_TIMERS, 2 * len(self._timers))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call `callback()` once `seconds` from now."""
@@ -152,10 +162,10 @@ class Loop:
     # ---- running ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Turn until `stop`."""
-        self._is_stopped = False
+        """Turn until `stop`, which may have been called already."""
         while not self._is_stopped:
             self.turn()
+        self._is_stopped = False
 
     def stop(self) -> None:
         """End `run` after this turn."""
