@@ -106,7 +106,7 @@ def get_network_order(
     return value
 
 
-def request_limit(n_routes: int, common: bytes) -> int:
+def request_limit(n_routes: int, common) -> int:
     """Return how many octets `write_requests` may need for `n_routes`."""
     return n_routes * (16 + 12 + 20 + len(common) + WAY_OCTETS)
 

@@ -33,8 +33,10 @@ class Kernel:
         self.notifications.drop_caused_by(self.requests.port)
         self.n_requests = 0
         self._sequence = 1
-        self._common = messages.common_attributes(table, metric)
-        self._headers = {family: messages.route_header(family, table) for family in (AF_INET, AF_INET6)}
+        self._common = np.frombuffer(messages.common_attributes(table, metric), np.uint8)
+        self._headers = {
+            family: np.frombuffer(messages.route_header(family, table), np.uint8) for family in (AF_INET, AF_INET6)
+        }
         self._out = np.zeros(netlink.request_limit(BATCH_ROUTES, self._common), np.uint8)
 
     def close(self) -> None:

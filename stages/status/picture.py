@@ -132,9 +132,9 @@ def _stages(answers: list[Answer], supervised: list[dict], memory: dict[int, int
                 "instance": answer.instance,
                 "pid": pid,
                 "state": "silent" if answer.trouble else row.get("state", "running"),
-                "since_s": answer.status.get("uptime_s", row.get("since_s")),
-                "restarts": row.get("n_restarts", 0),
-                "last_end": row.get("last_end") or answer.trouble,
+                "since_s": answer.status.get("uptime_s", row.get("uptime_s")),
+                "restarts": row.get("restarts", 0),
+                "last_end": _last_end(row) or answer.trouble,
                 "compiled": answer.status.get("compiled"),
                 "memory_octets": memory.get(pid),
             }
@@ -146,14 +146,20 @@ def _stages(answers: list[Answer], supervised: list[dict], memory: dict[int, int
                 "instance": instance,
                 "pid": row.get("pid"),
                 "state": row.get("state", "gone"),
-                "since_s": row.get("since_s"),
-                "restarts": row.get("n_restarts", 0),
-                "last_end": row.get("last_end", ""),
+                "since_s": row.get("uptime_s"),
+                "restarts": row.get("restarts", 0),
+                "last_end": _last_end(row),
                 "compiled": None,
                 "memory_octets": None,
             }
         )
     return rows
+
+
+def _last_end(row: dict[str, Any]) -> str:
+    """Return how a process ended last, as the supervisor tells it."""
+    reasons = row.get("reasons") or [""]
+    return str(reasons[-1])
 
 
 def _readers(answers: list[Answer]) -> list[dict[str, Any]]:

@@ -78,8 +78,8 @@ def test_a_restarted_stage_gives_no_negative_rate():
 def test_a_silent_stage_is_shown_as_such():
     """A stage that does not answer is there with the reason, one only the supervisor knows with its state."""
     supervised = [
-        {"stage": "rib", "instance": "0", "pid": 12, "state": "running", "n_restarts": 2},
-        {"stage": "policy", "instance": "0", "state": "waiting", "n_restarts": 3, "last_end": "signal SIGKILL"},
+        {"stage": "rib", "instance": "0", "pid": 12, "state": "running", "restarts": 2},
+        {"stage": "policy", "instance": "0", "state": "waiting", "restarts": 3, "reasons": ["signal SIGKILL"]},
     ]
     silent = Answer("rib", "0", trouble="did not answer")
     rows = compose(Pictures({}), 1, silent, supervised=supervised)["stages"]
@@ -87,6 +87,7 @@ def test_a_silent_stage_is_shown_as_such():
         ("rib", "silent", 2),
         ("policy", "waiting", 3),
     ]
+    assert rows[1]["last_end"] == "signal SIGKILL"
 
 
 def test_history_has_the_sums():

@@ -24,7 +24,7 @@ class Stages:
         if stage in self.dead:
             raise TimeoutError(f"{stage} did not answer")
         if stage == "supervisor":
-            return {"ok": True, "stages": [{"stage": "rib", "instance": "0", "state": "running", "n_restarts": 1}]}
+            return {"ok": True, "stages": [{"stage": "rib", "instance": "0", "state": "running", "restarts": 1}]}
         if question == "neighbors":
             return {"ok": True, "neighbors": [{"name": "a", "state": "Established"}]}
         if question == "metrics":

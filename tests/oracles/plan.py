@@ -1,0 +1,60 @@
+"""The plan as a map of rows, for one row at a time."""
+
+ELSEWHERE = 0xFFFFFFFF
+
+
+class Row:
+    """What is known of one prefix."""
+
+    def __init__(self):
+        self.wanted = 0
+        self.installed = 0
+        self.is_queued = False
+        self.trouble = 0
+
+
+class Plan:
+    """Rows by number; the queue in order."""
+
+    def __init__(self, usable: set[int]):
+        self.usable = usable
+        self.rows: dict[int, Row] = {}
+        self.queue: list[int] = []
+
+    def row(self, number: int) -> Row:
+        return self.rows.setdefault(number, Row())
+
+    def want(self, number: int, way: int) -> None:
+        """Note what is wanted; what differs from the kernel, or is of no use to anybody, is queued."""
+        row = self.row(number)
+        is_same = row.wanted == way
+        row.wanted = way
+        if not (is_same and way != 0 and row.installed == way) and not row.is_queued:
+            row.is_queued = True
+            self.queue.append(number)
+
+    def take(self, n: int) -> tuple[list[tuple[int, int, int]], list[int]]:
+        """Take `n` rows from the queue; return [(row, action, target)] and the rows nobody needs."""
+        work, idle = [], []
+        taken, self.queue = self.queue[:n], self.queue[n:]
+        for number in taken:
+            row = self.row(number)
+            row.is_queued = False
+            target = row.wanted if row.wanted in self.usable else 0
+            if target != row.installed:
+                work.append((number, 3 if target == 0 else 1 if row.installed == 0 else 2, target))
+                continue
+            row.trouble = 0
+            if row.wanted == 0:
+                idle.append(number)
+        return work, idle
+
+    def settle(self, number: int, action: int, target: int, error: int) -> tuple[bool, bool]:
+        """Account an answer; return (was it refused, is the row idle now)."""
+        row = self.row(number)
+        if error and not (action == 3 and error in (2, 3)):
+            row.trouble = error
+            return True, False
+        row.trouble = 0
+        row.installed = target
+        return False, target == 0 and row.wanted == 0

@@ -1,0 +1,98 @@
+"""The plan's kernel: compiled, uncompiled and the oracle agree through any sequence of steps."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.kernels import plan, uncompiled
+from tests.oracles import plan as oracle
+
+TWINS = {"compiled": plan, "uncompiled": uncompiled("plan")}
+N_ROWS, N_WAYS = 8, 4
+USABLE = {1, 2}
+
+wants = st.lists(st.tuples(st.integers(1, N_ROWS - 1), st.integers(0, N_WAYS - 1)), min_size=1, max_size=6)
+turns = st.tuples(st.integers(1, 9), st.lists(st.sampled_from([0, 0, 0, 2, 3, 17, 300]), min_size=9, max_size=9))
+steps = st.lists(wants | turns, max_size=12)
+
+
+class Columns:
+    """The columns of one plan."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+        self.wanted = np.zeros(N_ROWS, np.uint32)
+        self.installed = np.zeros(N_ROWS, np.uint32)
+        self.flags = np.zeros(N_ROWS, np.uint8)
+        self.trouble = np.zeros(N_ROWS, np.uint8)
+        self.is_usable = np.array([way in USABLE for way in range(N_WAYS)], np.uint8)
+        self.n_wanted = np.zeros(N_WAYS, np.uint32)
+        self.n_installed = np.zeros(N_WAYS, np.uint32)
+        self.queue: list[int] = []
+
+    def want(self, wanted: list[tuple[int, int]]) -> None:
+        rows, ways = (np.array(column, np.uint32) for column in zip(*wanted, strict=True))
+        queued = self.kernel.want(rows, ways, self.wanted, self.installed, self.flags, self.n_wanted)
+        self.queue += queued.tolist()
+
+    def take(self, n: int):
+        taken, self.queue = np.array(self.queue[:n], np.uint32), self.queue[n:]
+        return self.kernel.take(taken, self.wanted, self.installed, self.flags, self.trouble, self.is_usable)
+
+    def settle(self, rows, actions, targets, errors):
+        columns = (self.wanted, self.installed, self.trouble, self.n_installed)
+        return self.kernel.settle(rows, actions, targets, errors, *columns)
+
+
+def turn(columns: Columns, slow: oracle.Plan, n: int, errors: list[int]) -> None:
+    """Take from both queues, answer both alike, and compare."""
+    rows, actions, targets, idle = columns.take(n)
+    work, slow_idle = slow.take(n)
+    assert list(zip(rows.tolist(), actions.tolist(), targets.tolist(), strict=True)) == work
+    assert idle.tolist() == slow_idle
+    answers = np.array(errors[: len(work)], np.int32)
+    refused, idle = columns.settle(rows, actions, targets, answers)
+    results = [slow.settle(*item, error) for item, error in zip(work, answers.tolist(), strict=True)]
+    assert refused.tolist() == [i for i, (is_refused, _) in enumerate(results) if is_refused]
+    assert idle.tolist() == [work[i][0] for i, (_, is_idle) in enumerate(results) if is_idle]
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@settings(max_examples=150, deadline=None)
+@given(chosen=steps)
+def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
+    """Wants, batches and refusals in any order leave the same rows, the same queue and the same counts."""
+    columns, slow = Columns(TWINS[twin]), oracle.Plan(USABLE)
+    for step in chosen:
+        if isinstance(step, list):
+            columns.want(step)
+            for row, way in step:
+                slow.want(row, way)
+        else:
+            turn(columns, slow, *step)
+        assert columns.queue == slow.queue
+    for number in range(1, N_ROWS):
+        row = slow.row(number)
+        expected = (row.wanted, row.installed, min(row.trouble, 255))
+        assert (columns.wanted[number], columns.installed[number], columns.trouble[number]) == expected
+    for counted, name in ((columns.n_wanted, "wanted"), (columns.n_installed, "installed")):
+        ways = [getattr(row, name) for row in slow.rows.values()]
+        assert counted[1:].tolist() == [ways.count(way) for way in range(1, N_WAYS)]
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_row_0_is_nobody(twin):
+    """A withdrawal of a prefix that has no row is passed over."""
+    columns = Columns(TWINS[twin])
+    columns.want([(0, 0), (0, 0)])
+    assert columns.queue == []
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_row_is_queued_once(twin):
+    """Rows that wait already are not queued again."""
+    columns = Columns(TWINS[twin])
+    rows = np.array([3, 4, 3], np.uint32)
+    assert columns.kernel.enqueue(rows, columns.flags).tolist() == [3, 4]
+    assert columns.kernel.enqueue(rows, columns.flags).tolist() == []
