@@ -725,8 +725,10 @@ class Scanner:
             # RFC 7606 §7.5, §7.9, §7.10
             self._spoil(DISCARD, code, _MALFORMED_LIST, at, whole)
             return
-        if size < self._shortest[code] or size > self._longest[code] or (
-            self._unit[code] != 1 and size % self._unit[code] != 0
+        if (
+            size < self._shortest[code]
+            or size > self._longest[code]
+            or (self._unit[code] != 1 and size % self._unit[code] != 0)
         ):
             self._spoil(self._consequence[code], code, _LENGTH_ERROR, at, whole)
             return
@@ -829,9 +831,16 @@ class Scanner:
             # RFC 7606 §7.2
             self._spoil(WITHDRAW, _AS_PATH, _BAD_PATH, at, whole)
         elif found == _PATH_HAS_SET and not self.accept_as_sets:
-            # RFC 9774 §3
-            self.is_as_set = self.verdict < WITHDRAW
-            self._spoil(WITHDRAW, _AS_PATH, _BAD_PATH, at, whole)
+            self._refuse_as_set(_AS_PATH, at, whole)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _refuse_as_set(self, code: cython.uint, at: cython.Py_ssize_t, whole: cython.Py_ssize_t) -> cython.void:
+        """RFC 9774 §3; counted apart where nothing else is wrong with the UPDATE before."""
+        if self.verdict < WITHDRAW:
+            self.is_as_set = True
+        self._spoil(WITHDRAW, code, _BAD_PATH, at, whole)
 
     @cython.cfunc
     @cython.nogil
@@ -900,8 +909,7 @@ class Scanner:
             if found == _PATH_MALFORMED:
                 self._spoil(DISCARD, code, _BAD_PATH, at, whole)
             elif found == _PATH_HAS_SET and not self.accept_as_sets:
-                self.is_as_set = self.is_as_set or self.verdict < WITHDRAW
-                self._spoil(WITHDRAW, code, _BAD_PATH, at, whole)
+                self._refuse_as_set(code, at, whole)
 
     @cython.cfunc
     @cython.nogil

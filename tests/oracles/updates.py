@@ -114,6 +114,27 @@ def values(draw, code: int, settings) -> bytes:
     return b"".join(draw(st.lists(st.sampled_from([b"\0" * unit, b"\1" * unit, b"ab" * (unit // 2)]), max_size=4)))
 
 
+def sound_paths(width: int):
+    """Well-formed AS paths with sets, confederation segments and full sequences among them."""
+    number = st.integers(1, 65535) if width == 2 else st.integers(1, 4294967295)
+    few = st.lists(number, min_size=1, max_size=4)
+    segment = st.tuples(st.sampled_from([2, 2, 2, 2, 1, 3, 4]), few) | st.just((2, [64512] * 254))
+    return st.lists(segment, min_size=1, max_size=4).map(lambda segments: path(*segments, width=width))
+
+
+@st.composite
+def two_octet_updates(draw) -> bytes:
+    """Well-formed UPDATEs of a peer with two-octet AS numbers, with AS4_PATH and AS4_AGGREGATOR. RFC 6793"""
+    parts = [ORIGIN, attribute(0x40, 2, draw(sound_paths(2))), NEXT_HOP]
+    if draw(st.booleans()):
+        parts.append(attribute(0xC0, 7, draw(st.sampled_from([b"\x5b\xa0", b"\xfd\xe8"])) + bytes([10, 0, 0, 1])))
+    if draw(st.booleans()):
+        parts.append(attribute(0xC0, 17, draw(sound_paths(4))))
+    if draw(st.booleans()):
+        parts.append(attribute(0xC0, 18, draw(st.sampled_from([b"\0\1\1\1", bytes(4)])) + bytes([10, 0, 0, 1])))
+    return update(attributes=b"".join(draw(st.permutations(parts))), nlri=ROUTE)
+
+
 @st.composite
 def attributes(draw, settings) -> bytes:
     """One attribute, mostly with the flags its type has."""
