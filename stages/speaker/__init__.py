@@ -16,6 +16,8 @@ When it dies: its sessions end and their routes go; other speakers do not notice
 | peer_groups.py | which sessions are told the same                                     |
 | adj_rib_out.py | the routes to tell, what each session was told, UPDATEs              |
 | origination.py | the prefixes this router announces as its own                        |
+| taps.py        | what one neighbor is told, as a channel                              |
+| metrics.py     | the metrics, read from records and tables                            |
 | control.py     | the answers to questions                                             |
 | stage.py       | joins all of these to the loop and the bus                           |
 """

@@ -28,7 +28,9 @@ class AdjRibIn:
         self.prefixes = PrefixTable(family.is_wide, seed, max(expected_prefixes, 1024))
         self.attributes = AttributeTable(seed, max(expected_prefixes // PREFIXES_PER_SET * n_peers, 1024))
         self.routes = RouteTable(max(expected_prefixes * n_peers, 1024))
+        self.routes.ensure_prefixes(self.prefixes.capacity)
         self.journal = Journal()
+        self.journal.ensure_rows(self.routes.capacity)
 
     def apply(
         self,

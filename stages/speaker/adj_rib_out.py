@@ -58,6 +58,8 @@ class AdjRibOut:
     family: Family
     seed: int
     expected_prefixes: int = 0
+    # Entries of the journal: 2 to this power.
+    journal_power: int = 22
     # The exporter's first snapshot is complete.
     is_complete: bool = False
     members: dict[str, Member] = field(default_factory=dict)
@@ -73,7 +75,8 @@ class AdjRibOut:
         self.prefixes = PrefixTable(self.family.is_wide, self.seed, expected)
         self.attributes = AttributeTable(self.seed, max(expected // 4, 1024))
         self.exports = ExportTable(expected)
-        self.journal = Journal()
+        self.journal = Journal(self.journal_power)
+        self.journal.ensure_rows(self.prefixes.capacity)
         self._scratch = allocate(CHUNK_OCTETS, np.uint8)
 
     # ---- from the exporter --------------------------------------------------------------------------------------
@@ -175,10 +178,11 @@ class AdjRibOut:
         n_missing = (self.prefixes.capacity + 7) // 8 - len(member.told)
         if n_missing > 0:
             member.told = grown(member.told, len(member.told) + n_missing)
+        held = rows[(member.told[rows >> 3] >> (rows & 7) & 1).astype(bool)]
         announce, withdraw = self.exports.select(rows, member.told, member.own_source)
         chunks = self._pack_withdrawals(member, withdraw) if len(withdraw) else []
         if len(announce):
-            chunks += self._pack_announcements(member, announce)
+            chunks += self._pack_announcements(member, announce, held)
         if self._owes_end_of_rib(member):
             member.end_of_rib_after = None
             member.n_updates += 1
@@ -221,7 +225,7 @@ class AdjRibOut:
             hi, lo, length = hi[n_rows:], lo[n_rows:], length[n_rows:]
         return chunks
 
-    def _pack_announcements(self, member: Member, rows: np.ndarray) -> list[bytes]:
+    def _pack_announcements(self, member: Member, rows: np.ndarray, held: np.ndarray) -> list[bytes]:
         local, set_offset, set_octets = self.attributes.extract(self.exports.sets[rows])
         n_runs = int(np.count_nonzero(local[1:] != local[:-1])) + 1
         if n_runs > len(set_offset) - 1:
@@ -230,7 +234,7 @@ class AdjRibOut:
         hi, lo, length = self._prefix_columns(rows)
         is_wide, longest = self.family.is_wide, member.max_message_octets
         unsendable = pack.find_unsendable(length, local, set_offset, set_octets, is_wide, longest, False)
-        chunks = self._withhold(member, rows[unsendable]) if len(unsendable) else []
+        chunks = self._withhold(member, rows[unsendable], held) if len(unsendable) else []
         start = 0
         while start < len(rows):
             n_rows, n_octets, n_messages = pack.pack_announcements(
@@ -251,11 +255,14 @@ class AdjRibOut:
             start += n_rows
         return chunks
 
-    def _withhold(self, member: Member, rows: np.ndarray) -> list[bytes]:
-        """Withdraw prefixes whose attributes no message to this peer can hold (RFC 4271 §9.2: they are not told)."""
+    def _withhold(self, member: Member, rows: np.ndarray, held: np.ndarray) -> list[bytes]:
+        """Do not tell prefixes whose attributes no message to this peer can carry; withdraw those it holds.
+
+        RFC 4271 §9.2, RFC 8654 §5.
+        """
         member.n_too_long += len(rows)
         np.subtract.at(member.told, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
-        return self._pack_withdrawals(member, rows)
+        return self._pack_withdrawals(member, rows[np.isin(rows, held)])
 
     def _prefix_columns(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         lo = self.prefixes.lo(rows) if self.family.is_wide else _NO_LOW_HALVES

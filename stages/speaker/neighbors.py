@@ -8,6 +8,7 @@ RFC 4271 §6.8 (collisions) and §8.2.1 (connections only from configured peers)
 
 import ipaddress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from random import Random
 from typing import Protocol
 
@@ -351,6 +352,7 @@ class Neighbors:
         self._arm(neighbor)
 
 
+@lru_cache(4096)
 def _canonical(address: str) -> str:
     """Return an address in one spelling; an IPv4 address that came mapped into IPv6 is the IPv4 address."""
     parsed = ipaddress.ip_address(address)

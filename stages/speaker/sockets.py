@@ -27,6 +27,7 @@ TRAFFIC_CLASS = 0xC0
 # Buffers handed to the kernel in one call, and connections taken in one turn.
 MAX_BUFFERS = 64
 MAX_ACCEPTED_PER_TURN = 16
+ACCEPT_PAUSE_S = 1.0
 IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
 SIOCGIFADDR = 0x8915
 
@@ -250,18 +251,28 @@ class Listener:
             self._sock.close()
             raise
         self.address, self.port = self._sock.getsockname()[:2]
-        loop.add_reader(self._sock.fileno(), self._accept)
+        self._pause: Timer | None = None
+        self._resume()
 
     def close(self) -> None:
         """Listen no longer."""
+        if self._pause is not None:
+            self._pause.cancel()
         self._loop.remove(self._sock.fileno())
         self._sock.close()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def _accept(self) -> None:
         for _ in range(MAX_ACCEPTED_PER_TURN):
             try:
                 sock, _peer = self._sock.accept()
-            except OSError:  # nobody there, or gone again, or no descriptor left: the next turn asks again
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    # Still readable: asking again at once would only keep the processor busy.
+                    self._loop.remove(self._sock.fileno())
+                    self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._resume)
                 return
             local, peer = _name(sock.getsockname), _name(sock.getpeername)
             if not peer or not self._admits(local, peer):

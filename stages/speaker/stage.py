@@ -6,6 +6,7 @@ tells peers as fast as they take it, a bounded slice each turn. Never touches a 
 
 import ipaddress
 from collections import deque
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -23,6 +24,7 @@ from common.config import Config
 from common.config import Neighbor as NeighborConfig
 from common.kernels.scan import Options
 from common.runtime.log import event
+from common.runtime.loop import Timer
 from common.runtime.stage import Context, Stage
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.control import Questions
@@ -33,15 +35,17 @@ from stages.speaker.origination import local_source, originate
 from stages.speaker.peer_groups import PeerGroups, share_of
 from stages.speaker.sockets import Listener
 from stages.speaker.sources import Source, Sources
+from stages.speaker.taps import Taps
 
-# Journal entries that the slowest reader of the bus may be behind before peers are read no more, and the rest of them
-# at which they are read again.
-MAX_BACKLOG = 131072
-RESUME_BACKLOG = 65536
+# Journal entries that the slowest reader of the bus may be behind before peers are read no more, and at which they are
+# read again. They are also what a change has to wait for while another peer's table loads.
+MAX_BACKLOG = 65536
+RESUME_BACKLOG = 32768
 # A peer is told more when less than this waits for its connection.
 LOW_WATER_OCTETS = 1 << 17
 # How long one turn may be spent telling peers.
 TELL_S = 0.008
+LISTEN_RETRY_S = 5.0
 # Prefixes gone are forgotten now and then, not in every turn.
 COLLECT_INTERVAL_S = 0.1
 
@@ -74,7 +78,9 @@ class Speaker(Stage):
         self.is_reading_paused = False
         self.n_pauses = 0
         self._server: Server | None = None
-        self._listeners: list[Listener] = []
+        self._taps: Taps | None = None
+        self._listeners: dict[str, Listener] = {}
+        self._listen_retries: dict[str, Timer] = {}
         self._floor = dict.fromkeys(Family, 1)
         self._turn = 0
         self._collect_at = 0.0
@@ -86,6 +92,7 @@ class Speaker(Stage):
         self._server = self.context.bus.serve()
         for family in Family:
             self._server.add(channels.adj_rib_in(family.label), lambda request, family=family: self._source(family))
+        self._taps = Taps(self._server, self.neighbors, self.epoch)
         if self.instance == "0":
             self._originate(self.config.router.originate)
         self._listen()
@@ -146,8 +153,10 @@ class Speaker(Stage):
             new = wanted.get(neighbor.name)
             if new is None:
                 self.neighbors.remove(neighbor.name)
-            elif is_other_router or new != neighbor.config:
+            elif is_other_router or _for_session(new) != _for_session(neighbor.config):
                 self.neighbors.remove(neighbor.name, CeaseSubcode.OTHER_CONFIGURATION_CHANGE)
+            else:
+                neighbor.config = new
         for name, new in wanted.items():
             if self.neighbors.get(name) is None:
                 self.neighbors.add(new, self._settings(config, new))
@@ -182,21 +191,25 @@ class Speaker(Stage):
 
     def _listen(self) -> None:
         """Listen at the addresses configured; at all of both families if there are none."""
-        router = self.config.router
-        for address in router.listen or ("0.0.0.0", "::"):
-            try:
-                listener = Listener(
-                    self.context.loop, address, router.port, self.neighbors.admits, self.neighbors.accept
-                )
-            except OSError as error:
-                event(self.context.log, "listen-failed", "error", address=address, port=router.port, problem=error)
-                continue
-            self._listeners.append(listener)
+        for address in self.config.router.listen or ("0.0.0.0", "::"):
+            self._listen_at(address)
+
+    def _listen_at(self, address: str) -> None:
+        """Listen at one address; one that is not there, or not free, is tried again (an interface may come up)."""
+        loop, port = self.context.loop, self.config.router.port
+        try:
+            self._listeners[address] = Listener(loop, address, port, self.neighbors.admits, self.neighbors.accept)
+        except OSError as error:
+            event(self.context.log, "listen-failed", "error", address=address, port=port, problem=error)
+            self._listen_retries[address] = loop.call_later(LISTEN_RETRY_S, lambda: self._listen_at(address))
 
     def _stop_listening(self) -> None:
-        for listener in self._listeners:
+        for retry in self._listen_retries.values():
+            retry.cancel()
+        for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()
+        self._listen_retries.clear()
 
     def _originate(self, prefixes, is_gone: bool = False) -> None:
         for table in self.tables.values():
@@ -260,6 +273,7 @@ class Speaker(Stage):
             self.groups.leave(group, neighbor.name)
         neighbor.members.clear()
         neighbor.families = ()
+        self._taps.end(neighbor.name)
 
     def on_refresh(self, neighbor: Neighbor, refresh: Refresh) -> None:
         """Tell a table again (RFC 2918); one that was not negotiated is ignored (RFC 2918 §4)."""
@@ -390,6 +404,8 @@ class Speaker(Stage):
             return False
         has_told = False
         for group, member in list(neighbor.members.values()):
+            if group.adj_rib_out.is_in_step(member):
+                continue
             n_before = member.n_updates
             for chunk in group.adj_rib_out.tell(member):
                 connection.queue(chunk)
@@ -398,6 +414,20 @@ class Speaker(Stage):
         if connection.n_queued:
             self.neighbors.flush(neighbor, neighbor.peering)
         return has_told and neighbor.is_established and connection.n_queued < LOW_WATER_OCTETS
+
+
+def _for_session(neighbor: NeighborConfig) -> NeighborConfig:
+    """Return a neighbor's configuration without what can change while its session stands."""
+    return replace(
+        neighbor,
+        description="",
+        expected_routes=0,
+        maximum_prefixes=None,
+        maximum_prefixes_warning_percent=100,
+        maximum_prefixes_restart_s=0,
+        enforce_first_as=None,
+        import_=None,
+    )
 
 
 def _router_id(config: Config) -> int:

@@ -2,9 +2,10 @@
 
 import socket
 from dataclasses import replace
+from ipaddress import ip_network
 
 from common.bgp.capabilities import Capabilities
-from common.bgp.constants import CeaseSubcode, Family
+from common.bgp.constants import NONE, CeaseSubcode, Family
 from common.bgp.messages import KEEPALIVE, Open, RouteRefresh, encode_message
 from common.bgp.session import State
 from common.kernels import pack
@@ -339,3 +340,53 @@ def test_metrics_are_read_from_the_tables(router):
     text = router.context.metrics.text()
     assert 'headrace_speaker_received_routes{neighbor="a"} 1.0' in text
     assert 'headrace_speaker_session_state{neighbor="a"} 6.0' in text
+
+
+def test_tap_of_one_neighbor(router):
+    """What one neighbor is told can be followed on the bus, without its own routes; it ends with the session."""
+    refusals, seen = [], {}
+
+    def handle(batch):
+        for hi, number in zip(batch.columns["hi"].tolist(), batch.columns["set"].tolist(), strict=True):
+            seen[socket.inet_ntoa((hi >> 32).to_bytes(4, "big"))] = number != NONE
+
+    router.exporter.put("10.1.0.0/24", PATH_A, source="a")
+    router.exporter.put("10.2.0.0/24", PATH_B, source="b")
+    peer = router.peer("a").open()
+    bus = router.make_bus("tap")
+    bus.follow("speaker", "0", "adj-rib-out/ipv4-unicast/a", handle, params={"tap": True}, on_refused=refusals.append)
+    router.run_until(lambda: seen == {"10.2.0.0": True})
+    router.exporter.put("10.2.0.0/24", None)
+    router.exporter.put("10.3.0.0/24", PATH_B, source="b")
+    router.run_until(lambda: seen == {"10.2.0.0": False, "10.3.0.0": True})
+    peer.close()
+    router.run_until(lambda: refusals)
+    assert "down" in refusals[0]
+
+
+def test_reload_of_policy_keeps_sessions(router):
+    """A change that a session does not depend on leaves it up, and counts from now on."""
+    router.peer("a").open()
+    neighbors = dict(router.config.neighbors)
+    neighbors["a"] = replace(neighbors["a"], maximum_prefixes=5, import_=None)
+    router.speaker.reload(replace(router.config, neighbors=neighbors))
+    neighbor = router.speaker.neighbors.get("a")
+    assert neighbor.is_established and neighbor.config.maximum_prefixes == 5
+
+
+def test_reload_changes_what_is_originated(router):
+    """Prefixes originated follow the configuration."""
+    router.run_until(lambda: router.reader.prefixes(""))
+    wanted = (ip_network("198.51.100.0/24"),)
+    router.speaker.reload(replace(router.config, router=replace(router.config.router, originate=wanted)))
+    router.run_until(lambda: router.reader.prefixes("") == {"198.51.100.0/24"})
+
+
+def test_new_reader_gets_sessions_routes_and_end_of_rib(router):
+    """A reader that comes later gets a snapshot that begins with the sessions and ends with who is complete."""
+    peer = router.peer("a").open()
+    peer.send(update({"10.1.0.0/24": PATH_A}) + pack.end_of_rib(Family.IPV4_UNICAST))
+    router.run_until(lambda: ("a", END_OF_RIB) in router.reader.events)
+    later = type(router.reader)(router.make_bus("rib"))
+    router.run_until(lambda: later.events == [("a", UP), ("a", END_OF_RIB)])
+    assert later.routes == router.reader.routes

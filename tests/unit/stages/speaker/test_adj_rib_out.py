@@ -1,0 +1,193 @@
+"""The Adj-RIB-Out: whatever happens in whatever order, each peer ends up with what it is to hold."""
+
+import socket
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.bgp.attributes import encode_set
+from common.bgp.constants import NONE, Family
+from common.bus.batch import SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, empty_columns
+from common.bus.schema import ExportChanges
+from common.kernels.scan import Options, Scanner
+from stages.speaker.adj_rib_out import AdjRibOut
+from tests.unit.stages.speaker.conftest import columns
+
+V4 = Family.IPV4_UNICAST
+NAMES = ("a", "b", "c")
+SETS = [encode_set(as_path=[65000, n], next_hop=bytes([10, 0, 0, 1])) for n in range(1, 4)]
+TOO_LARGE = encode_set(as_path=[65000], next_hop=bytes([10, 0, 0, 1]), communities=[7] * 1100)
+PREFIXES = [f"10.0.{n}.0/24" for n in range(12)]
+
+
+def batch(routes: dict[str, tuple[bytes | None, str]], flags: int = 0) -> Batch:
+    """Return an ExportChanges batch of prefixes with (set, source name)."""
+    meta = {"family": V4.label, "sources": [{"name": name} for name in ("", *NAMES)]}
+    if not routes:
+        return Batch(ExportChanges, empty_columns(ExportChanges), meta, flags=flags)
+    found = columns({text: octets for text, (octets, _) in routes.items()})
+    found["source"] = np.array([("", *NAMES).index(source) for _, source in routes.values()], np.uint32)
+    return Batch(ExportChanges, found, meta, flags=flags)
+
+
+class Peer:
+    """What a peer holds after the UPDATEs it was sent."""
+
+    def __init__(self):
+        self.held: dict[str, bytes] = {}
+        self.n_end_of_rib = 0
+        self._scanner = Scanner()
+
+    def take(self, octets: bytes) -> None:
+        assert self._scanner.scan(octets, 0, len(octets), Options(external=False)) == 0
+        self.n_end_of_rib += self._scanner.end_of_rib == V4.bit
+        found = self._scanner.routes(0)
+        for hi, length, number in zip(found.hi.tolist(), found.length.tolist(), found.set.tolist(), strict=True):
+            text = f"{socket.inet_ntoa((hi >> 32).to_bytes(4, 'big'))}/{length}"
+            if number == NONE:
+                del self.held[text]  # nothing is withdrawn that was not announced
+            else:
+                start, end = found.set_offset[number : number + 2]
+                self.held[text] = found.set_octets[start:end].tobytes()
+
+
+class World:
+    """One group with peers that come, go, and read at their own speed."""
+
+    def __init__(self, journal_power: int = 22):
+        self.table = AdjRibOut(V4, seed=7, journal_power=journal_power)
+        self.routes: dict[str, tuple[bytes | None, str]] = {}
+        self.peers: dict[str, Peer] = {}
+
+    def change(self, routes: dict) -> None:
+        self.routes.update(routes)
+        self.table.handle(batch(routes))
+
+    def snapshot(self, routes: dict) -> None:
+        self.routes = dict(routes)
+        self.table.handle(batch(routes, SNAPSHOT_BEGIN | SNAPSHOT | SNAPSHOT_END))
+
+    def join(self, name: str) -> None:
+        self.leave(name)
+        self.peers[name] = Peer()
+        self.table.join(name, 4096)
+
+    def leave(self, name: str) -> None:
+        self.peers.pop(name, None)
+        self.table.leave(name)
+
+    def tell(self, name: str) -> None:
+        if name in self.peers:
+            for octets in self.table.tell(self.table.members[name]):
+                self.peers[name].take(octets)
+
+    def tell_all(self) -> None:
+        for name in self.peers:
+            while not self.table.is_in_step(self.table.members[name]):
+                self.tell(name)
+
+    def expected(self, name: str) -> dict[str, bytes]:
+        return {
+            text: octets
+            for text, (octets, source) in self.routes.items()
+            if octets not in (None, TOO_LARGE) and source != name
+        }
+
+
+routes = st.dictionaries(
+    st.sampled_from(PREFIXES),
+    st.tuples(st.sampled_from([None, None, *SETS, TOO_LARGE]), st.sampled_from(["", *NAMES])),
+    max_size=8,
+)
+present = st.dictionaries(
+    st.sampled_from(PREFIXES), st.tuples(st.sampled_from(SETS), st.sampled_from(["", *NAMES])), max_size=8
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("change"), routes),
+        st.tuples(st.just("change"), routes),
+        st.tuples(st.just("snapshot"), present),
+        st.tuples(st.sampled_from(["join", "leave", "tell", "tell"]), st.sampled_from(NAMES)),
+    ),
+    max_size=40,
+)
+
+
+def play(world: World, script: list) -> None:
+    world.snapshot({})
+    for step, argument in script:
+        getattr(world, step)(argument)
+        world.table.collect()
+    world.tell_all()
+    for name, peer in world.peers.items():
+        assert peer.held == world.expected(name)
+        assert world.table.members[name].n_told == len(peer.held)
+        assert peer.n_end_of_rib == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(script=steps)
+def test_peers_hold_what_they_are_to_hold(script):
+    """Each peer holds the group's routes but its own, and was never sent a withdrawal of what it did not hold."""
+    play(World(), script)
+
+
+@settings(max_examples=200, deadline=None)
+@given(script=steps)
+def test_peers_the_journal_left_behind_recover(script):
+    """The same when the journal holds only the last sixteen changes, so that slow peers are left behind."""
+    play(World(journal_power=4), script)
+
+
+def test_everything_gone_and_told_is_forgotten():
+    """When nothing is left and all know, no prefix and no set takes room."""
+    world = World()
+    world.snapshot({})
+    world.join("a")
+    world.change({text: (SETS[0], "") for text in PREFIXES})
+    world.tell_all()
+    world.change({text: (None, "") for text in PREFIXES})
+    world.table.collect()
+    assert world.table.prefixes.n_prefixes == len(PREFIXES)
+    world.tell_all()
+    world.table.collect()
+    world.table.attributes.sweep()
+    assert (world.table.prefixes.n_prefixes, world.table.attributes.n_sets) == (0, 0)
+
+
+def test_first_table_waits_for_the_whole():
+    """A peer is told nothing before the exporter's first snapshot is complete, so that equal sets come together."""
+    world = World()
+    world.join("a")
+    world.table.handle(batch({"10.0.1.0/24": (SETS[0], "")}, SNAPSHOT_BEGIN | SNAPSHOT))
+    world.tell("a")
+    assert world.peers["a"].held == {}
+    world.table.handle(batch({"10.0.2.0/24": (SETS[0], "")}, SNAPSHOT | SNAPSHOT_END))
+    world.tell("a")
+    assert len(world.peers["a"].held) == 2 and world.table.members["a"].n_updates == 2
+
+
+def test_late_peer_gets_one_update_a_set():
+    """A table told whole goes out in as many UPDATEs as there are sets, however its rows lie."""
+    world = World()
+    n_sets, n_prefixes = 300, 30000
+    many = [encode_set(as_path=[65000, n + 1], next_hop=bytes([10, 0, 0, 1])) for n in range(n_sets)]
+    texts = [f"{10 + n // 65536}.{n // 256 % 256}.{n % 256}.0/24" for n in range(n_prefixes)]
+    world.snapshot({text: (many[n % n_sets], "") for n, text in enumerate(texts)})
+    world.join("a")
+    world.tell_all()
+    assert len(world.peers["a"].held) == n_prefixes
+    assert world.table.members["a"].n_updates <= n_sets + 1 + 3
+
+
+def test_route_too_large_for_one_peer_is_withdrawn_from_it():
+    """Attributes that no message to a peer can hold make the route gone for it (RFC 8654 §5)."""
+    world = World()
+    world.snapshot({"10.0.1.0/24": (SETS[0], "")})
+    world.join("a")
+    world.tell_all()
+    world.change({"10.0.1.0/24": (TOO_LARGE, "")})
+    world.tell_all()
+    assert world.peers["a"].held == {}
+    assert world.table.members["a"].n_too_long == 1
