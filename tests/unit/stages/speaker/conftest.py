@@ -233,14 +233,14 @@ class Reader:
 class Router:
     """The speaker under test with what surrounds it, turned by hand."""
 
-    def __init__(self):
+    def __init__(self, extra: str = ""):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.clock = ManualClock()
         self.loop = Loop(self.clock)
         self.hub = MemoryHub()
-        self.config = loads(CONFIG.format(port=self.port))
+        self.config = loads(CONFIG.format(port=self.port) + extra)
         self.log_lines = io.StringIO()
         self.log = Log("speaker.0", stream=self.log_lines, clock=self.clock)
         self.bus = self.make_bus("speaker")
