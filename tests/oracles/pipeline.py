@@ -14,6 +14,12 @@ from tests.oracles import decide
 NO_EXPORT, NO_ADVERTISE = 0xFFFFFF01, 0xFFFFFF02
 
 
+def comparable(next_hop: bytes, attributes: bytes) -> tuple:
+    """Return next hop and all attribute values in a form to compare: communities are a set (RFC 1997)."""
+    values = decode_set(b"\0" + attributes)
+    return str(ip_address(next_hop)), replace(values, communities=tuple(sorted(values.communities)))
+
+
 @dataclass(frozen=True)
 class Route:
     """What was announced for a prefix."""
@@ -30,9 +36,9 @@ class Route:
         return {name: getattr(self, name) for name in ("as_path", "origin", "med", "local_pref", "communities")}
 
     def told(self) -> tuple:
-        """Return it in a form to compare: next hop and all attribute values."""
-        values = decode_set(encode_set(**self.attributes()))
-        return str(ip_address(self.next_hop)), replace(values, next_hop=b"")
+        """Return it in a form to compare."""
+        octets = encode_set(**self.attributes())
+        return comparable(ip_address(self.next_hop).packed, octets[1 + octets[0] :])
 
 
 @dataclass
@@ -58,7 +64,7 @@ class Router:
             return route
         added = tuple(high << 16 | low for high, low in block.add_communities)
         kept = tuple(value for value in route.communities if value not in added)
-        return replace(route, communities=tuple(sorted(kept + added)))
+        return replace(route, communities=kept + added)
 
     def candidates(self, prefix: str) -> list[tuple[str, Route]]:
         """Return (neighbor or "", route after import) of a prefix."""

@@ -1,14 +1,11 @@
 """Random announcements, withdrawals, losses and restarts, compared with the oracle whenever all is quiet."""
 
-from ipaddress import ip_address
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from common.bgp.attributes import decode_set
 from common.bgp.decision import CHOSEN_WORDS
-from tests.oracles.pipeline import NO_ADVERTISE, NO_EXPORT, Route, Router
+from tests.oracles.pipeline import NO_ADVERTISE, NO_EXPORT, Route, Router, comparable
 from tests.pipeline.harness import Peer, Pipeline
 
 CONFIG = """
@@ -60,10 +57,7 @@ changes = st.lists(st.tuples(names, prefixes, st.one_of(st.none(), routes)), min
 def told_by(peer: Peer) -> dict[str, tuple]:
     """Return what a peer was told, in the oracle's form."""
     return {
-        prefix: (
-            str(ip_address(told.next_hop)),
-            decode_set(b"\0" + b"".join(_encoded(code, value) for code, value in sorted(told.attributes.items()))),
-        )
+        prefix: comparable(told.next_hop, b"".join(_encoded(*item) for item in sorted(told.attributes.items())))
         for prefix, told in peer.told.items()
     }
 
