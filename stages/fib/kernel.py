@@ -25,7 +25,7 @@ UNANSWERED = -1
 class Kernel:
     """One table of the kernel of this network namespace."""
 
-    def __init__(self, table: int, metric: int):
+    def __init__(self, table: int, metric: int, batch_routes: int = BATCH_ROUTES):
         self.table = table
         self.metric = metric
         self.requests = NetlinkSocket()
@@ -37,7 +37,7 @@ class Kernel:
         self._headers = {
             family: np.frombuffer(messages.route_header(family, table), np.uint8) for family in (AF_INET, AF_INET6)
         }
-        self._out = np.zeros(netlink.request_limit(BATCH_ROUTES, self._common), np.uint8)
+        self._out = np.zeros(netlink.request_limit(batch_routes, self._common), np.uint8)
 
     def close(self) -> None:
         """Give the sockets back; what was installed stays."""
@@ -61,7 +61,7 @@ class Kernel:
         return errno.ETIMEDOUT, "no answer"
 
     def change(self, family: int, actions, hi, lo, length, targets, ways) -> np.ndarray:
-        """Install, replace and remove at most BATCH_ROUTES routes; return the errno of each (0: done).
+        """Install, replace and remove at most `batch_routes` routes; return the errno of each (0: done).
 
         UNANSWERED: the answer was lost, so the route may be either way. `ways` has the columns by way.
         """

@@ -27,7 +27,7 @@ class Namespace:
     """A namespace with an interface d0 (192.0.2.1/24, 2001:db8::1/64) whose other end is in a second one."""
 
     def __init__(self):
-        self.name = f"hrG-{os.getpid()}-{next(_numbers)}"
+        self.name = f"hrfib-{os.getpid()}-{next(_numbers)}"
         self.far = f"{self.name}f"
         for name in (self.name, self.far):
             subprocess.run(["ip", "netns", "add", name], check=True)
