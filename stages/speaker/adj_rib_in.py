@@ -15,6 +15,8 @@ from stages.speaker.sources import Sources
 
 # Journal entries looked at for rows to forget in one turn.
 COLLECT_ENTRIES = 65536
+# Rows forgotten after which it is worth looking for sets that nobody refers to.
+SWEEP_ROWS = 4096
 # Sets are typically shared by this many prefixes; sizes the attribute table beforehand.
 PREFIXES_PER_SET = 4
 
@@ -31,6 +33,7 @@ class AdjRibIn:
         self.routes.ensure_prefixes(self.prefixes.capacity)
         self.journal = Journal()
         self.journal.ensure_rows(self.routes.capacity)
+        self._n_forgotten = 0
 
     def apply(
         self,
@@ -65,8 +68,16 @@ class AdjRibIn:
         rows = self.journal.removable(limit_sequence, self.routes.attributes, COLLECT_ENTRIES)
         if len(rows):
             self.prefixes.release(self.routes.unlink(rows))
-        if self.attributes.needs_sweep:
+            self._n_forgotten += len(rows)
+        # Also when nothing new comes, as after the loss of a session, sets that nobody refers to are to go.
+        if self.attributes.needs_sweep or (self._n_forgotten > SWEEP_ROWS and not self.has_garbage):
+            self._n_forgotten = 0
             self.attributes.sweep()
+
+    @property
+    def has_garbage(self) -> bool:
+        """Whether `collect` has not looked at everything yet."""
+        return not self.journal.is_swept(self.journal.head)
 
     def n_routes_of(self, name: str) -> int:
         """Return how many routes a neighbor has announced."""

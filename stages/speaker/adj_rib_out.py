@@ -24,6 +24,8 @@ from common.kernels.prefixes import PrefixTable
 ROWS_PER_TURN = 8192
 CHUNK_OCTETS = 1 << 18
 COLLECT_ENTRIES = 65536
+# Rows forgotten after which it is worth looking for sets that nobody refers to.
+SWEEP_ROWS = 4096
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class AdjRibOut:
     attributes: AttributeTable = field(init=False)
     exports: ExportTable = field(init=False)
     journal: Journal = field(init=False)
+    _n_forgotten: int = field(init=False, default=0)
     _source_numbers: dict[str, int] = field(init=False, default_factory=dict)
     _scratch: np.ndarray = field(init=False)
 
@@ -161,6 +164,15 @@ class AdjRibOut:
         rows = self.journal.removable(limit, self.exports.sets, COLLECT_ENTRIES)
         if len(rows):
             self.prefixes.release(rows)
+            self._n_forgotten += len(rows)
+        if self._n_forgotten > SWEEP_ROWS and not self.has_garbage:
+            self._n_forgotten = 0
+            self.attributes.sweep()
+
+    @property
+    def has_garbage(self) -> bool:
+        """Whether `collect` has not looked at everything yet."""
+        return not self.journal.is_swept(self.journal.head)
 
     def _begin_table(self, member: Member) -> None:
         member.sequence = self.journal.head

@@ -83,7 +83,7 @@ class Speaker(Stage):
         self._listen_retries: dict[str, Timer] = {}
         self._floor = dict.fromkeys(Family, 1)
         self._turn = 0
-        self._collect_at = 0.0
+        self._collecting: Timer | None = None
         self._local = local_source(config, self.sources, _router_id(config))
 
     # ---- the stage's life -------------------------------------------------------------------------------------------
@@ -102,11 +102,9 @@ class Speaker(Stage):
 
     def step(self) -> bool:
         self._regulate_reading()
-        now = self.context.loop.clock.monotonic()
-        if now >= self._collect_at:
-            self._collect_at = now + COLLECT_INTERVAL_S
-            self._collect()
-        return self._tell(now + TELL_S)
+        if self._collecting is None and self._has_garbage():
+            self._collecting = self.context.loop.call_later(COLLECT_INTERVAL_S, self._collect)
+        return self._tell(self.context.loop.clock.monotonic() + TELL_S)
 
     def status(self) -> dict[str, Any]:
         return {
@@ -376,7 +374,13 @@ class Speaker(Stage):
             self.is_reading_paused = False
             self.neighbors.resume_reading()
 
+    def _has_garbage(self) -> bool:
+        return any(table.has_garbage for table in self.tables.values()) or any(
+            group.adj_rib_out.has_garbage for group in self.groups
+        )
+
     def _collect(self) -> None:
+        self._collecting = None
         for family, table in self.tables.items():
             table.collect(self._floor[family])
         for group in self.groups:
