@@ -32,6 +32,15 @@ ROUTER_QUEUE = 4096
 PROBE_AGAIN_S = (0.05, 1.0)
 MAX_PATH_OCTETS = 107
 
+# The plain methods and numbers: pyzmq's own wrap each result in an enumeration, which costs more than the call.
+_get = zmq.backend.Socket.get
+_send = zmq.backend.Socket.send
+_recv = zmq.backend.Socket.recv
+_EVENTS = int(zmq.EVENTS)
+_POLLIN = int(zmq.POLLIN)
+_NOBLOCK = int(zmq.NOBLOCK)
+_NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+
 _contexts: dict[int, zmq.Context] = {}
 
 
@@ -83,7 +92,7 @@ class _SocketQueue:
         return self._fd
 
     def has_input(self) -> bool:
-        self.is_suspect = not self._is_closed and bool(self._socket.get(zmq.EVENTS) & zmq.POLLIN)
+        self.is_suspect = not self._is_closed and bool(_get(self._socket, _EVENTS) & _POLLIN)
         return self.is_suspect
 
     def drain(self) -> bool:
@@ -105,9 +114,9 @@ class _SocketQueue:
 
 def receive(socket: zmq.Socket) -> list:
     """Return the frames of a message that is there. More than MAX_FRAMES are cut off."""
-    frames = [socket.recv(zmq.NOBLOCK, copy=False)]
+    frames = [_recv(socket, _NOBLOCK, False)]
     while frames[-1].more:
-        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        frame = _recv(socket, _NOBLOCK, False)
         if len(frames) > MAX_FRAMES:
             frames[-1] = frame
         else:
@@ -119,12 +128,12 @@ def send(socket: zmq.Socket, frames: list) -> None:
     """Send one message; frames are octets or contiguous arrays. Large ones are sent from where they lie."""
     last = len(frames) - 1
     for index, frame in enumerate(frames):
-        flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
+        flags = _NOBLOCK if index == last else _NOBLOCK_MORE
         n_octets = len(frame) if type(frame) is bytes else frame.nbytes
         if n_octets < COPY_BELOW_OCTETS:
-            socket.send(frame, flags)
+            _send(socket, frame, flags)
         else:
-            socket.send(frame, flags, copy=False, track=False)
+            _send(socket, frame, flags, False, False)
 
 
 class ZmqListenPort:
