@@ -19,8 +19,10 @@ MAX_BATCH_OCTETS: Final = 1 << 20
 """What a source is asked for at most in one read."""
 MIN_BATCH_OCTETS: Final = 1 << 16
 """Credit may be overdrawn by this much, so that its last octets do not go out as tiny batches."""
-MAX_PUMP_OCTETS: Final = 4 << 20
+MAX_PUMP_OCTETS: Final = 2 << 20
 """What one pump sends at most before other work has its turn."""
+MAX_WINDOW_OCTETS: Final = 64 << 20
+"""Credit beyond this does not count, whatever a reader grants: it bounds what may be on the way to it."""
 
 
 class Refused(Exception):
@@ -206,7 +208,7 @@ class Server:
         reader = self._readers.get((peer, message.subscription))
         if reader is None:
             return  # it was stopped or refused while this was on its way
-        reader.credit += message.octets
+        reader.credit = min(reader.credit + message.octets, MAX_WINDOW_OCTETS)
         grant = getattr(reader.source, "grant", None)
         if grant is not None:
             grant(message.octets)
@@ -236,7 +238,8 @@ class Server:
             self.port.send(peer, encode_refusal(message.subscription, str(refused)))
             return
         is_counted = bool(request.position.epoch) and request.position.epoch == getattr(source, "epoch", "")
-        reader = Reader(peer, message.subscription, request, source, request.position, request.credit, is_counted)
+        credit = min(request.credit, MAX_WINDOW_OCTETS)
+        reader = Reader(peer, message.subscription, request, source, request.position, credit, is_counted)
         self._readers[peer, message.subscription] = reader
         self._order.append(reader)
         event(

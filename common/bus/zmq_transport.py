@@ -26,7 +26,7 @@ COPY_BELOW_OCTETS = 1 << 17
 """Smaller frames are copied by ZeroMQ: a copy costs less than the bookkeeping of a shared one."""
 MAX_FRAMES = 64
 MESSAGES_PER_DRAIN = 32
-OCTETS_PER_DRAIN = 2 << 20
+OCTETS_PER_DRAIN = 1 << 19
 MAX_BATCH_OCTETS = 1 << 30
 ROUTER_QUEUE = 4096
 PROBE_AGAIN_S = (0.05, 1.0)
@@ -38,6 +38,7 @@ _send = zmq.backend.Socket.send
 _recv = zmq.backend.Socket.recv
 _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
+_POLLOUT = int(zmq.POLLOUT)
 _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -227,7 +228,13 @@ class ZmqConnectPort:
         try:
             send(self._socket, frames)
         except zmq.Again:
-            return False
+            # ZeroMQ looks only now and then, when it sends, whether a new connection stands; asked, it looks at once.
+            if not _get(self._socket, _EVENTS) & _POLLOUT:
+                return False
+            try:
+                send(self._socket, frames)
+            except zmq.Again:
+                return False
         return True
 
     def close(self) -> None:
