@@ -193,8 +193,9 @@ class Plan:
 
     def troubles(self) -> dict[int, int]:
         """Return how many routes each errno keeps out of the kernel."""
-        counts = np.bincount(self.trouble[: self.prefixes.row_limit], minlength=1)
-        return {code: int(counts[code]) for code in np.flatnonzero(counts).tolist() if code}
+        trouble = self.trouble[: self.prefixes.row_limit]
+        codes, counts = np.unique(trouble[np.flatnonzero(trouble)], return_counts=True)
+        return dict(zip(codes.tolist(), counts.tolist(), strict=True))
 
     # ---- the queue ----------------------------------------------------------------------------------------------
 

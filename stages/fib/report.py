@@ -79,7 +79,7 @@ def _next_hop(stage: "FibStage", number: int) -> dict[str, Any]:
         "interface": stage.resolver.name_of(gateway.interface) if gateway else "",
         "metric": way.metric if way.metric is not None else "",
         "object": way.identifier,
-        "reason": way.trouble or way.resolution.reason,
+        "reason": way.reason,
         "routes_wanted": int(ways.n_wanted[number]),
         "routes_installed": int(ways.n_installed[number]),
     }

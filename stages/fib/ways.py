@@ -37,12 +37,17 @@ class Way:
     installed: Gateway | None = None  # what the kernel's object or routes have
     identifier: int = 0  # of its nexthop object, 0: none
     trouble: str = ""  # why the kernel refused it
-
+    told: str = ""  # the reason why it cannot be used that was logged last
     is_resolved: bool = False  # `resolution` is an answer, if only that there is no way
 
     @property
     def text(self) -> str:
         return address_text(self.family, self.address)
+
+    @property
+    def reason(self) -> str:
+        """Why the way cannot be used, "" if it can."""
+        return self.trouble or self.resolution.reason
 
     @property
     def metric(self) -> int | None:
