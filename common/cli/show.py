@@ -11,6 +11,7 @@ import click
 
 from common.cli.asking import Router, asks_router, find_router, say_and_exit
 from common.cli.text import as_json, as_json_line, duration, pairs, table
+from common.runtime.processes import memory_octets
 
 Column = tuple[str, str] | tuple[str, str, Callable[[Any], Any]]
 
@@ -178,15 +179,6 @@ def refused_routes(router: Router, prefix: str, candidates: list[dict]) -> list[
             if verdict["refusal"]:
                 refused.append({**route, "is_chosen": False, "why": f"refused: {verdict['reason']}"})
     return refused
-
-
-def memory_octets(pid: int | None) -> int | None:
-    """Return the proportional set size of a process, None where the kernel does not tell us."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    except (OSError, StopIteration):
-        return None
 
 
 def _supervised(router: Router) -> list[dict]:
