@@ -14,7 +14,7 @@ setup(
             Extension(
                 f"common.kernels.{path.stem}",
                 [str(path)],
-                extra_compile_args=["-O3", "-fno-strict-aliasing", "-Wno-unused-function"],
+                extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing", "-Wno-unused-function"],
             )
             for path in KERNELS
         ],
