@@ -141,35 +141,6 @@ def write_requests(
     lo: empty for IPv4. out: room for `request_limit` octets.
     """
     n: cython.Py_ssize_t = actions.shape[0]
-    at: cython.Py_ssize_t = 0
-    with cython.nogil:
-        at = _write(
-            out, first_sequence, is_wide, header, common, actions, hi, lo, length, ways, way_type, way_flags,
-            way_length, way_octets, n,
-        )  # fmt: skip
-    return at
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _write(
-    out: cython.uchar[::1],
-    first_sequence: cython.uint,
-    is_wide: cython.bint,
-    header: cython.const[cython.uchar][::1],
-    common: cython.const[cython.uchar][::1],
-    actions: cython.const[cython.uchar][::1],
-    hi: cython.const[cython.ulonglong][::1],
-    lo: cython.const[cython.ulonglong][::1],
-    length: cython.const[cython.uchar][::1],
-    ways: cython.const[cython.uint][::1],
-    way_type: cython.const[cython.uchar][::1],
-    way_flags: cython.const[cython.uint][::1],
-    way_length: cython.const[cython.uchar][::1],
-    way_octets: cython.const[cython.uchar][::1],
-    n: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
     i: cython.Py_ssize_t
     j: cython.Py_ssize_t
     start: cython.Py_ssize_t
@@ -177,47 +148,48 @@ def _write(
     flags: cython.uint
     way: cython.uint
     is_removal: cython.bint
-    for i in range(n):
-        start = at
-        is_removal = actions[i] == 3
-        flags = REQUEST_REMOVE if is_removal else REQUEST_INSTALL if actions[i] == 1 else REQUEST_REPLACE
-        if i == n - 1:
-            flags |= ACKNOWLEDGE
-        put_u16(out, at + 4, DEL_ROUTE if is_removal else NEW_ROUTE)
-        put_u16(out, at + 6, flags)
-        put_u32(out, at + 8, cython.cast(cython.uint, (first_sequence + i) & LOW32))
-        put_u32(out, at + 12, 0)
-        for j in range(12):
-            out[at + 16 + j] = header[j]
-        out[at + 17] = length[i]
-        at += 28
-        if is_wide:
-            put_u16(out, at, 20)
-            put_u16(out, at + 2, RTA_DST)
-            put_network_order(out, at + 4, hi[i], 8)
-            put_network_order(out, at + 12, lo[i], 8)
-            at += 20
-        else:
-            put_u16(out, at, 8)
-            put_u16(out, at + 2, RTA_DST)
-            put_network_order(out, at + 4, hi[i], 4)
-            at += 8
-        for j in range(common.shape[0]):
-            out[at + j] = common[j]
-        at += common.shape[0]
-        if is_removal:
-            # As iproute2: any scope of an IPv4 route, and any type.
-            out[start + 22] = 0 if is_wide else SCOPE_NOWHERE
-            out[start + 23] = 0
-        else:
-            way = ways[i]
-            out[start + 22] = 0
-            out[start + 23] = way_type[way]
-            put_u32(out, start + 24, way_flags[way])
-            for j in range(way_length[way]):
-                out[at + j] = way_octets[way * 32 + j]
-            at += way_length[way]
-        put_u32(out, start, cython.cast(cython.uint, at - start))
+    with cython.nogil:
+        for i in range(n):
+            start = at
+            is_removal = actions[i] == 3
+            flags = REQUEST_REMOVE if is_removal else REQUEST_INSTALL if actions[i] == 1 else REQUEST_REPLACE
+            if i == n - 1:
+                flags |= ACKNOWLEDGE
+            put_u16(out, at + 4, DEL_ROUTE if is_removal else NEW_ROUTE)
+            put_u16(out, at + 6, flags)
+            put_u32(out, at + 8, cython.cast(cython.uint, (first_sequence + i) & LOW32))
+            put_u32(out, at + 12, 0)
+            for j in range(12):
+                out[at + 16 + j] = header[j]
+            out[at + 17] = length[i]
+            at += 28
+            if is_wide:
+                put_u16(out, at, 20)
+                put_u16(out, at + 2, RTA_DST)
+                put_network_order(out, at + 4, hi[i], 8)
+                put_network_order(out, at + 12, lo[i], 8)
+                at += 20
+            else:
+                put_u16(out, at, 8)
+                put_u16(out, at + 2, RTA_DST)
+                put_network_order(out, at + 4, hi[i], 4)
+                at += 8
+            for j in range(common.shape[0]):
+                out[at + j] = common[j]
+            at += common.shape[0]
+            if is_removal:
+                # As iproute2: any scope of an IPv4 route, and any type.
+                out[start + 22] = 0 if is_wide else SCOPE_NOWHERE
+                out[start + 23] = 0
+            else:
+                way = ways[i]
+                out[start + 22] = 0
+                out[start + 23] = way_type[way]
+                put_u32(out, start + 24, way_flags[way])
+                for j in range(way_length[way]):
+                    out[at + j] = way_octets[way * 32 + j]
+                at += way_length[way]
+            put_u32(out, start, cython.cast(cython.uint, at - start))
     return at
 
 
