@@ -307,7 +307,8 @@ def show_figures(router: Router, player: Player, watch: LocRibWatch, n_prefixes:
     """Print the summary; raise DemoFailed when the listener does not hold exactly what was sent."""
     report = player.report()
     listener = report["neighbors"]["listener"]
-    missing, extra = player.verdict()["listener"]
+    verdict = player.verdict()["listener"]
+    missing, extra = verdict.missing, verdict.extra
     print()
     print(
         table(

@@ -71,6 +71,7 @@ def follow(router: Router, stage: str, instance: str, channels: list[str], view:
     from common.bus.zmq_transport import ZmqTransport
     from common.runtime.log import Log
     from common.runtime.loop import Loop
+    from common.runtime.stage import wake_on_signals
 
     loop = Loop()
     log = Log("tap", level="error")
@@ -83,7 +84,8 @@ def follow(router: Router, stage: str, instance: str, channels: list[str], view:
     for channel in channels:
         bus.follow(stage, instance, channel, view.show, params={"tap": True}, on_refused=on_refused)
     try:
-        loop.run()
+        with wake_on_signals(loop):
+            loop.run()
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:

@@ -150,3 +150,25 @@ def test_two_routers_in_one_directory(tmp_path):
         assert router.answers()
     finally:
         assert router.stop() == 0
+
+
+def test_tap_of_what_a_neighbor_is_told(router):
+    """`tap adj-rib-out --neighbor` shows what that neighbor has been told, and needs the neighbor's name."""
+    command = [sys.executable, "-m", "common.cli.main", "tap", "adj-rib-out/ipv4-unicast", "--json"]
+    tap = subprocess.Popen(
+        [*command, "--neighbor", "listener", "--run-dir", str(router.run_dir)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        lines = []
+        while not lines or lines[-1].get("mark") != "snapshot-end":
+            lines.append(json.loads(tap.stdout.readline()))
+    finally:
+        tap.terminate()
+    assert tap.wait(10) == 0
+    told = [line for line in lines if "prefix" in line and not line["is_gone"]]
+    assert len(told) == N_PREFIXES // 2
+    assert all(line["as_path"].startswith("65000 64601") for line in told)
+    assert router.call("tap", "adj-rib-out").returncode == 2
