@@ -108,6 +108,11 @@ class FibStage(Stage):
             is_credit_manual=True,
         )
 
+    def reload(self, config: Config) -> None:
+        if config.fib != self.config.fib:
+            raise ValueError("a change of [fib] takes a restart of the fib")
+        self.config = config
+
     def drain(self) -> None:
         if self.kernel is None:
             return

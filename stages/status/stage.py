@@ -46,6 +46,11 @@ class StatusStage(Stage):
         threading.Thread(target=self._server.run, name="http", daemon=True).start()
         event(self.context.log, "status-page", url=f"http://{self.config.status.listen}/")
 
+    def reload(self, config: Config) -> None:
+        if (config.status, config.router) != (self.config.status, self.config.router):
+            raise ValueError("a change of [status] or [router] takes a restart of the status stage")
+        self.config = config
+
     def status(self) -> dict[str, Any]:
         return {"listen": self.config.status.listen, "samples": len(self.gatherer.pictures.history)}
 

@@ -76,6 +76,15 @@ def test_a_replaced_ipv6_route_does_not_become_multipath(namespace, has_objects)
     world.kill()
 
 
+@pytest.mark.parametrize("has_objects", ["true", "false"])
+def test_an_ipv4_route_with_an_ipv6_next_hop(namespace, has_objects):
+    """RFC 8950: the route goes in with the IPv6 gateway, as an object or by RTA_VIA."""
+    world = world_in(namespace, CONFIG + f"nexthop_objects = {has_objects}\n")
+    world.change({"198.51.100.0/24": "2001:db8::10"})
+    assert "via inet6 2001:db8::10 dev d0" in routes(namespace)[0]
+    world.kill()
+
+
 def test_a_table_beyond_255(namespace):
     """Routes go into the table of the configuration, and are adopted from it."""
     config = CONFIG + "table = 70000\nmetric = 4294967295\n"

@@ -5,6 +5,7 @@ from errno import ENOMEM
 import pytest
 
 from common.bgp.constants import Family
+from common.config.load import loads
 from stages.fib.messages import Kind
 from tests.unit.stages.fib import world
 from tests.unit.stages.fib.world import AF_INET, CONFIG, FakeKernel, World, halves
@@ -254,6 +255,15 @@ def test_metrics_show_the_table(stage, fake):
     """The exposition has the routes by family."""
     stage.change({"198.51.100.0/24": "192.0.2.10"})
     assert 'headrace_fib_installed_routes{family="ipv4-unicast"} 1.0' in stage.context.metrics.text()
+
+
+def test_a_reload_without_a_change_of_the_fib_is_taken(stage):
+    """Other sections may change under a running fib; its own takes a restart."""
+    other = loads(CONFIG.replace("65000", "65001"))
+    stage.fib.reload(other)
+    assert stage.fib.config is other
+    with pytest.raises(ValueError, match="restart"):
+        stage.fib.reload(loads(CONFIG + "metric = 30\n"))
 
 
 def test_a_disabled_fib_touches_no_kernel(fake):
