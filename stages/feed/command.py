@@ -7,50 +7,9 @@ from pathlib import Path
 
 import click
 
-from common.bgp.constants import Family
-from stages.feed import synthetic
 from stages.feed.load import Load, LoadFailed, Player
 from stages.feed.neighbor import Plan
-
-FULL_TABLE = {Family.IPV4_UNICAST: 1_000_000, Family.IPV6_UNICAST: 230_000}
-
-
-def scaled(size: int) -> dict[Family, int]:
-    """Share `size` prefixes out over the families as in a full table."""
-    n4 = round(size * FULL_TABLE[Family.IPV4_UNICAST] / sum(FULL_TABLE.values()))
-    return {Family.IPV4_UNICAST: n4, Family.IPV6_UNICAST: size - n4}
-
-
-def next_hops(address: str, next_hop_6: str) -> dict[Family, bytes]:
-    """Return the next hop a neighbor at an IPv4 address gives for each family."""
-    import ipaddress
-
-    return {
-        Family.IPV4_UNICAST: ipaddress.ip_address(address).packed,
-        Family.IPV6_UNICAST: ipaddress.ip_address(next_hop_6).packed,
-    }
-
-
-def mapped(address: str) -> str:
-    """The IPv6 next hop a neighbor uses by default: fd77:: with the last octet of its IPv4 address."""
-    return f"fd77::{int(address.rsplit('.', 1)[1]):x}"
-
-
-def make_tables(plan: Plan, variant: int, size: int, seed: int, prefixes: Path | None) -> list[synthetic.Table]:
-    """Make what one sender announces: synthetic, or with the prefixes of a list file."""
-    hops = next_hops(plan.address, mapped(plan.address))
-    if prefixes is not None:
-        return [
-            synthetic.with_paths(
-                family, *columns, seed=seed, asn=plan.asn, next_hop=hops[family], variant=variant
-            )
-            for family, columns in synthetic.load_prefixes(prefixes, size or None).items()
-        ]  # fmt: skip
-    return [
-        synthetic.synthesize(family, count, seed=seed, asn=plan.asn, next_hop=hops[family], variant=variant)
-        for family, count in scaled(size or sum(FULL_TABLE.values())).items()
-        if count
-    ]
+from stages.feed.source import PrefixList, Ready, Source, Synthetic
 
 
 def parse_neighbor(text: str) -> Plan:
@@ -61,6 +20,13 @@ def parse_neighbor(text: str) -> Plan:
         return Plan(name, address, int(asn), router_id=address)
     except ValueError:
         raise click.BadParameter(f"{text!r}: write NAME=ADDRESS,ASN, for example transit=10.77.0.10,64601") from None
+
+
+def make_source(variant: int, size: int, seed: int, prefixes: Path | None) -> Source:
+    """Make what one sender announces: synthetic, or with the prefixes of a list file."""
+    if prefixes is not None:
+        return PrefixList(prefixes, size or None, seed, variant)
+    return Synthetic(size, seed, variant) if size else Synthetic(seed=seed, variant=variant)
 
 
 PREFIX_LIST = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -101,11 +67,11 @@ def feed(
         plans = [parse_neighbor(text) for text in senders]
         listening = [parse_neighbor(text) for text in listeners]
         tables = []
-        for variant, plan in enumerate(plans):
+        for variant in range(len(plans)):
             is_prober = probes_while_loading and variant == 0
-            tables.append([] if is_prober else make_tables(plan, variant, size, seed, prefixes))
+            tables.append(Ready() if is_prober else make_source(variant, size, seed, prefixes))
         for plan in listening:
-            plan.n_expected = max((sum(table.n_prefixes for table in each) for each in tables), default=0)
+            plan.n_expected = None if plans else 0
         load = Load(
             (target, port),
             list(zip(plans, tables, strict=True)),
@@ -126,14 +92,14 @@ def feed(
             player.send_probes()
         verdict = player.verdict() if not probes else {}
         report = player.report()
-        report["verdict"] = {name: {"missing": missing, "extra": extra} for name, (missing, extra) in verdict.items()}
+        report["verdict"] = {name: each.as_dict() for name, each in verdict.items()}
         print(json.dumps({"event": "converged", **report}), flush=True)
         if hold:
             waiting = selectors.DefaultSelector()
             waiting.register(sys.stdin, selectors.EVENT_READ)
             player.idle(lambda: bool(waiting.select(0)))
             print(json.dumps({"event": "end", **player.report()}), flush=True)
-        sys.exit(0 if all(counts == (0, 0) for counts in verdict.values()) else 1)
+        sys.exit(0 if all(each.is_good for each in verdict.values()) else 1)
     except LoadFailed as failure:
         print(json.dumps({"event": "failed", "reason": str(failure), **failure.report}), flush=True)
         raise click.ClickException(str(failure)) from None

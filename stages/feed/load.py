@@ -1,21 +1,30 @@
-"""A load test: neighbors that send their tables, one that listens, and the report of what came of it.
+"""A load: the neighbors that are played, the loop that plays them, and the report of what came of it.
 
-Owns the neighbors it plays and the clock of the test. Sockets are waited for here and used in `neighbor.py`. It stops
-by itself at its time limit, and never sends to any address but its target.
+Owns the neighbors and the clock of the test. Sockets are waited for here and used in `neighbor.py`; what is done with
+the neighbors, step by step, is `steps.py`'s. It stops by itself at its time limit, and never sends to any address but
+those it was given as targets.
 """
 
-import selectors
+import heapq
+import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from common.kernels.scan import Scanner
 from stages.feed import wire
-from stages.feed.neighbor import Neighbor, Plan
+from stages.feed.judge import Judge, Verdict
+from stages.feed.neighbor import RECEIVE_OCTETS, Neighbor, Plan
 from stages.feed.probe import Probes
-from stages.feed.synthetic import Table
+from stages.feed.source import Ready, Source
 
 TURN_S = 0.05
+CONNECT_S = 10.0
+RETRY_S = 0.5
+PROGRESS_S = 0.1
+QUIET_S = 0.15  # nothing heard for so long: a good time to judge
+PREPARED_OCTETS = 1 << 28  # of tables encoded before the clock starts; what is beyond is encoded while it runs
+IN, OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class LoadFailed(Exception):
@@ -28,17 +37,32 @@ class LoadFailed(Exception):
 
 @dataclass(slots=True)
 class Load:
-    """What to do: the target, the senders with their tables, the listeners."""
+    """What to do: the target, the senders with what they announce (a Source, or tables), the listeners.
+
+    A neighbor that sends and listens is a sender whose plan expects something.
+    """
 
     target: tuple[str, int]
-    senders: list[tuple[Plan, list[Table]]]
+    senders: list[tuple[Plan, Source | list]]
     listeners: list[Plan]
     time_limit_s: float = 120
     n_probes: int = 0
     probe_interval_s: float = 0.0
     probes_while_loading: bool = False
     progress: Callable[[dict], None] | None = None
-    neighbors: list[Neighbor] = field(default_factory=list)
+    prepared_octets: int = PREPARED_OCTETS
+
+
+@dataclass(slots=True)
+class Sending:
+    """What a sender has ready: blocks encoded beforehand, and the rest of its tables."""
+
+    blocks: list = field(default_factory=list)
+    rest: Iterable = ()
+
+    def __iter__(self):
+        yield from self.blocks
+        yield from self.rest
 
 
 class Player:
@@ -46,138 +70,308 @@ class Player:
 
     def __init__(self, load: Load):
         self.load = load
-        self.selector = selectors.DefaultSelector()
+        self.epoll = select.epoll()
         self.scanner = Scanner(1 << 20)
-        self.senders = [Neighbor(plan, load.target) for plan, _ in load.senders]
-        self.listeners = [Neighbor(plan, load.target) for plan in load.listeners]
-        self.encoded = [[block for table in tables for block in wire.encode_table(table)] for _, tables in load.senders]
+        self.buffer = bytearray(RECEIVE_OCTETS + (1 << 17))
+        self.judge = Judge()
+        self.sources = {
+            plan.name: source if isinstance(source, Source) else Ready(source) for plan, source in load.senders
+        }
+        self.senders = [self._neighbor(plan) for plan, _ in load.senders]
+        self.listeners = [self._neighbor(plan) for plan in load.listeners]
+        self.neighbors = self.senders + self.listeners
+        self.by_name = {neighbor.plan.name: neighbor for neighbor in self.neighbors}
+        self.by_fd: dict[int, Neighbor] = {}
+        self.interest: dict[int, int] = {}
+        self.keepalives: list[tuple[float, int, Neighbor]] = []
+        self.sending: dict[str, Sending] = {}
         self.started_at = 0.0
         self.deadline = 0.0
         self.probes: Probes | None = None
         self.next_progress_at = 0.0
+        self.samples: list[tuple[float, dict[str, int]]] = []
+        self.on_turn: list[Callable[[float], float | None]] = []  # each says when it wants to be called again
+        self.ignored: set[str] = set()  # names of neighbors whose end is no failure
+        self._prepare()
 
-    @property
-    def neighbors(self) -> list[Neighbor]:
-        return self.senders + self.listeners
+    def _neighbor(self, plan: Plan) -> Neighbor:
+        return Neighbor(plan, plan.target or self.load.target, self.judge)
+
+    def _prepare(self) -> None:
+        """Encode what fits into memory set aside for it, and tell the judge what all senders will announce."""
+        room = self.load.prepared_octets
+        is_judged = any(neighbor.plan.n_expected != 0 for neighbor in self.neighbors)
+        for neighbor in self.senders:
+            name, plan = neighbor.plan.name, neighbor.plan
+            source = self.sources[name]
+            if is_judged:
+                for table in source.tables(plan):
+                    if table.family in plan.families:
+                        self.judge.note(name, table)
+            self.sending[name] = Sending()
+            rest = wire.encode_stream(source.tables(plan), plan.families)
+            for block in rest:
+                self.sending[name].blocks.append(block)
+                room -= len(block)
+                if room <= 0:
+                    break
+            self.sending[name].rest = rest
+        for neighbor in self.neighbors:
+            if neighbor.plan.n_expected is None:
+                n_must, n_may = self.judge.n_expected(
+                    neighbor.plan.name, self.heard_by(neighbor), neighbor.plan.families
+                )
+                neighbor.plan.n_expected = n_must if not n_may else None
+
+    def heard_by(self, neighbor: Neighbor) -> list[str]:
+        """Return the names of the senders whose routes a neighbor must be told."""
+        if neighbor.plan.hears is not None:
+            return list(neighbor.plan.hears)
+        return [each.plan.name for each in self.senders]
 
     # ---- the steps --------------------------------------------------------------------------------------------
 
-    def connect(self) -> None:
-        """Bring every session up. Raises OSError or LoadFailed saying which neighbor could not."""
-        self.deadline = time.monotonic() + self.load.time_limit_s
-        for neighbor in self.neighbors:
-            connection = neighbor.connect(time.monotonic())
-            self.selector.register(connection, selectors.EVENT_READ, neighbor)
-        self._until(lambda: all(neighbor.is_established for neighbor in self.neighbors), "sessions to come up")
+    def connect(self, neighbors: list[Neighbor] | None = None, limit_s: float = CONNECT_S) -> None:
+        """Bring sessions up. Raises OSError or LoadFailed saying which neighbor could not."""
+        wanted = self.neighbors if neighbors is None else neighbors
+        self.deadline = self.deadline or time.monotonic() + self.load.time_limit_s
+        end = time.monotonic() + limit_s
+        for neighbor in wanted:
+            self._dial(neighbor)
+        ignored, self.ignored = self.ignored, self.ignored | {neighbor.plan.name for neighbor in wanted}
+        try:
+            retry_at: dict[str, float] = {}
+            while not all(neighbor.is_established for neighbor in wanted):
+                now = time.monotonic()
+                for neighbor in wanted:
+                    if neighbor.failure:
+                        self._retry(neighbor, retry_at, now, end)
+                if now > min(end, self.deadline):
+                    down = [neighbor.plan.name for neighbor in wanted if not neighbor.is_established]
+                    self._fail(f"{_names(down)}: no session within {limit_s:.0f} s")
+                self._turn(now)
+        finally:
+            self.ignored = ignored
+
+    def _dial(self, neighbor: Neighbor) -> None:
+        self.disconnect(neighbor)
+        connection = neighbor.connect(time.monotonic())
+        self.by_fd[connection.fileno()] = neighbor
+        self.interest[connection.fileno()] = OUT
+        self.epoll.register(connection.fileno(), OUT)
+
+    def _retry(self, neighbor: Neighbor, retry_at: dict[str, float], now: float, end: float) -> None:
+        """Dial again after a pause: a router may not be ready for a neighbor it has just lost."""
+        name = neighbor.plan.name
+        if now > end:
+            self._fail(f"{name}: {neighbor.failure}")
+        if name not in retry_at:
+            retry_at[name] = now + RETRY_S
+        elif now >= retry_at[name]:
+            del retry_at[name]
+            self._dial(neighbor)
+
+    def disconnect(self, neighbor: Neighbor, is_orderly: bool = True) -> None:
+        """End a neighbor's session."""
+        if neighbor.connection is not None:
+            self._unregister(neighbor)
+            neighbor.close(is_orderly)
+
+    def _unregister(self, neighbor: Neighbor) -> None:
+        fd = neighbor.connection.fileno()
+        if self.by_fd.pop(fd, None) is not None:
+            self.epoll.unregister(fd)
+            del self.interest[fd]
+
+    def start_clock(self) -> None:
+        """Let time be counted from now."""
+        self.started_at = time.monotonic()
+
+    def start_sending(self, neighbor: Neighbor) -> None:
+        """Let a sender send its tables; returns at once."""
+        neighbor.source = iter(self.sending.pop(neighbor.plan.name, None) or self._encoded_again(neighbor))
+        self.want(neighbor)
+
+    def _encoded_again(self, neighbor: Neighbor):
+        return wire.encode_stream(self.sources[neighbor.plan.name].tables(neighbor.plan), neighbor.plan.families)
 
     def send_tables(self) -> None:
         """Send all tables, and return when every listener holds what it expects."""
-        self.started_at = time.monotonic()
-        first_loader = 0
+        self.start_clock()
+        loaders = self.senders
         if self.load.probes_while_loading:
-            first_loader = 1
+            loaders = self.senders[1:]
             self.start_probes()
-        for neighbor, blocks in list(zip(self.senders, self.encoded, strict=True))[first_loader:]:
-            neighbor.outgoing.extend(memoryview(block) for block in blocks)
-            neighbor.flush()
-        self._until(
-            lambda: all(each.complete_at for each in self.listeners if each.plan.n_expected), "routes to arrive"
-        )
+        for neighbor in loaders:
+            self.start_sending(neighbor)
+        self.wait_for_routes()
         if self.load.probes_while_loading:
             self.probes.count = self.probes.n_sent
-            self._until(lambda: self.probes.is_done, "probes to arrive")
+            self.until(lambda: self.probes.is_done, "probes to arrive")
+
+    def wait_for_routes(self, neighbors: list[Neighbor] | None = None) -> None:
+        """Return when all senders have sent all, and every listener holds what it expects."""
+        listeners = [each for each in neighbors or self.neighbors if each.plan.n_expected != 0]
+        judged_at: dict[str, float] = {}
+
+        def is_done() -> bool:
+            if any(each.wants_to_send for each in self.senders):
+                return False
+            return all(each.complete_at or self._is_complete(each, judged_at) for each in listeners)
+
+        self.until(is_done, "routes to arrive")
+
+    def _is_complete(self, listener: Neighbor, judged_at: dict[str, float]) -> bool:
+        """Judge a listener whose number of routes is not known beforehand, when it has been quiet for a moment."""
+        if listener.plan.n_expected is not None:
+            return False
+        now = time.monotonic()
+        if now - listener.heard_at < QUIET_S or judged_at.get(listener.plan.name) == listener.last_update_at:
+            return False
+        judged_at[listener.plan.name] = listener.last_update_at
+        if self.judge_one(listener).missing:
+            return False
+        listener.complete_at = listener.last_update_at or now
+        return True
 
     def start_probes(self) -> None:
         """Let the first sender send probes, and the first listener look for them."""
         self.probes = Probes(self.senders[0], self.load.probe_interval_s, self.load.n_probes)
-        self.listeners[0].probes = self.probes
+        listeners = self.listeners or [each for each in self.neighbors if each.plan.n_expected != 0]
+        listeners[0].probes = self.probes
 
     def send_probes(self) -> None:
         """Send probes with nothing else going on, until all have arrived."""
         self.start_probes()
-        self._until(lambda: self.probes.is_done, "probes to arrive")
+        self.until(lambda: self.probes.is_done, "probes to arrive")
 
     def idle(self, until: Callable[[], bool]) -> None:
         """Keep the sessions up until `until` says that it is enough."""
         self.deadline = float("inf")
-        self._until(until, "the end")
+        self.until(until, "the end")
+
+    def run_for(self, seconds: float) -> None:
+        """Go on for some time."""
+        end = time.monotonic() + seconds
+        self.until(lambda: time.monotonic() >= end, "time to pass")
 
     def close(self) -> None:
         for neighbor in self.neighbors:
-            if neighbor.connection is not None:
-                neighbor.connection.close()
-        self.selector.close()
+            self.disconnect(neighbor)
+        self.epoll.close()
 
     # ---- the loop ---------------------------------------------------------------------------------------------
 
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Go on until `condition` holds; LoadFailed at the time limit, or when a session ends that should not."""
         while not condition():
             now = time.monotonic()
             if now > self.deadline:
-                raise LoadFailed(f"stopped at the time limit while waiting for {what}", self.report())
-            for neighbor in self.neighbors:
-                if neighbor.failure:
-                    raise LoadFailed(f"{neighbor.plan.name}: {neighbor.failure}", self.report())
+                self._fail(f"stopped at the time limit while waiting for {what}")
             self._turn(now)
 
+    def _fail(self, reason: str) -> None:
+        raise LoadFailed(reason, self.report())
+
+    def want(self, neighbor: Neighbor) -> None:
+        """Watch a neighbor's socket for what there is to do."""
+        if neighbor.connection is None or neighbor.connection.fileno() not in self.by_fd:
+            return
+        fd = neighbor.connection.fileno()
+        wanted = OUT if neighbor.is_connecting or neighbor.wants_to_send else 0
+        if not neighbor.is_connecting and not neighbor.is_paused:
+            wanted |= IN
+        if self.interest[fd] != wanted:
+            self.interest[fd] = wanted
+            self.epoll.modify(fd, wanted)
+
     def _turn(self, now: float) -> None:
+        wait_s = TURN_S
         if self.probes is not None:
             self.probes.send_due(now)
-        for neighbor in self.senders:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if neighbor.outgoing else 0)
-            if neighbor.connection is not None and self.selector.get_key(neighbor.connection).events != wanted:
-                self.selector.modify(neighbor.connection, wanted, neighbor)
-        wait_s = TURN_S
-        if self.probes is not None and self.probes.interval_s:
-            wait_s = min(wait_s, self.probes.interval_s / 2)
-        for key, events in self.selector.select(wait_s):
-            if events & selectors.EVENT_READ:
-                key.data.receive(self.scanner, time.monotonic())
-            if events & selectors.EVENT_WRITE:
-                key.data.flush()
+            self.want(self.probes.sender)
+            if self.probes.interval_s:
+                wait_s = min(wait_s, self.probes.interval_s / 2)
+        for call in self.on_turn:
+            at = call(now)
+            if at is not None:
+                wait_s = min(wait_s, max(0.0, at - now))
+        for fd, events in self.epoll.poll(wait_s):
+            self._on_event(self.by_fd.get(fd), events)
         self._keep_alive(now)
         if self.load.progress is not None and now >= self.next_progress_at:
-            self.next_progress_at = now + 0.1
+            self.next_progress_at = now + PROGRESS_S
+            self._sample(now)
             self.load.progress(self.report())
 
+    def _on_event(self, neighbor: Neighbor | None, events: int) -> None:
+        if neighbor is None:
+            return
+        now = time.monotonic()
+        if neighbor.is_connecting:
+            neighbor.on_connected()
+        else:
+            was_established = neighbor.is_established
+            if events & ~OUT and not neighbor.is_paused:
+                neighbor.receive(self.scanner, self.buffer, now)
+            elif events & ~(IN | OUT):
+                neighbor.fail("connection reset")
+            if events & OUT:
+                neighbor.flush(now)
+            if neighbor.is_established and not was_established:
+                self._schedule(neighbor)
+        if neighbor.failure:
+            self._unregister(neighbor)
+            if neighbor.plan.name not in self.ignored:
+                self._fail(f"{neighbor.plan.name}: {neighbor.failure}")
+        else:
+            self.want(neighbor)
+
+    def _schedule(self, neighbor: Neighbor) -> None:
+        heapq.heappush(self.keepalives, (neighbor.next_keepalive_at, id(neighbor), neighbor))
+
     def _keep_alive(self, now: float) -> None:
-        for neighbor in self.neighbors:
-            if now >= neighbor.next_keepalive_at and not neighbor.outgoing:
+        while self.keepalives and self.keepalives[0][0] <= now:
+            at, _, neighbor = heapq.heappop(self.keepalives)
+            if not neighbor.is_established or neighbor.next_keepalive_at != at:
+                continue
+            if not neighbor.outgoing:
                 neighbor.send(wire.KEEPALIVE)
-                neighbor.next_keepalive_at = now + neighbor.plan.hold_time_s / 3
+                self.want(neighbor)
+            neighbor.next_keepalive_at = now + neighbor.hold_time_s / 3
+            self._schedule(neighbor)
 
     # ---- the report -------------------------------------------------------------------------------------------
 
+    def since(self, at: float) -> float | None:
+        """Return a time as seconds since the clock was started; None for what has not happened."""
+        return round(at - self.started_at, 4) if at and self.started_at else None
+
+    def _sample(self, now: float) -> None:
+        if self.started_at:
+            held = {each.plan.name: each.n_held for each in self.neighbors if each.plan.n_expected != 0}
+            self.samples.append((round(now - self.started_at, 3), held))
+
     def report(self) -> dict:
         """Return what has been seen so far: times in seconds since the first octet of a table was sent."""
-
-        def since(at: float) -> float | None:
-            return round(at - self.started_at, 4) if at and self.started_at else None
-
+        listeners = [each for each in self.neighbors if each.plan.n_expected != 0]
+        complete = [each.complete_at for each in listeners]
         return {
-            "elapsed_s": since(time.monotonic()),
-            "converged_s": max((since(each.complete_at) or 0 for each in self.listeners), default=0) or None,
+            "elapsed_s": self.since(time.monotonic()),
+            "converged_s": self.since(max(complete)) if complete and all(complete) else None,
             "probes": self.probes.summary() if self.probes is not None else None,
-            "neighbors": {
-                neighbor.plan.name: {
-                    "is_established": neighbor.is_established,
-                    "failure": neighbor.failure,
-                    "octets_sent": neighbor.n_octets_sent,
-                    "octets_received": neighbor.n_octets_received,
-                    "updates_received": neighbor.n_updates,
-                    "invalid_updates": neighbor.n_invalid,
-                    "expected": neighbor.plan.n_expected,
-                    "first_update_s": since(neighbor.first_update_at),
-                    "complete_s": since(neighbor.complete_at),
-                    "longest_silence_s": round(neighbor.longest_silence_s, 3),
-                    "end_of_rib": {str(family): told.end_of_rib for family, told in neighbor.told.items()},
-                    **neighbor.counts(),
-                }
-                for neighbor in self.neighbors
-            },
+            "neighbors": {neighbor.plan.name: neighbor.report(self.since) for neighbor in self.neighbors},
         }
 
-    def verdict(self) -> dict[str, tuple[int, int]]:
-        """For each listener: how many prefixes are missing, and how many are too much."""
-        tables = [table for _, tables in self.load.senders for table in tables]
-        return {neighbor.plan.name: neighbor.holds_exactly(tables) for neighbor in self.listeners}
+    def judge_one(self, listener: Neighbor) -> Verdict:
+        """Return what is wrong with what one listener holds."""
+        return self.judge.judge(listener.plan.name, listener.ledgers, self.heard_by(listener))
+
+    def verdict(self) -> dict[str, Verdict]:
+        """For each listener: what is missing, too much, or has attributes that nobody announced."""
+        listeners = [each for each in self.neighbors if each.plan.n_expected != 0 or each in self.listeners]
+        return {neighbor.plan.name: self.judge_one(neighbor) for neighbor in listeners}
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")

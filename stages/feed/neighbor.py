@@ -1,29 +1,39 @@
-"""One neighbor the feed plays: its connection, what it announces and what it has been told.
+"""One neighbor the feed plays: its connection, what it sends and what it has been told.
 
-Owns one TCP connection and its ledgers. A plain record of state; `stages/feed/stage.py` calls it when the socket or the
+Owns one TCP connection and its ledgers. A plain record of state; `stages/feed/load.py` calls it when the socket or the
 clock has something for it. Speaks BGP-4 as far as a well-behaved neighbor must (RFC 4271): it never decides anything.
 """
 
 import errno
+import os
 import socket
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from common.bgp.constants import Family, MessageType
-from common.bgp.messages import KEEPALIVE
-from common.kernels.ledger import Ledger
-from common.kernels.prefixes import PrefixTable
+from common.bgp.errors import ProtocolError
+from common.bgp.messages import Notification
+from common.kernels.ledger import Ledger, digest_sets
 from common.kernels.scan import Options
 from stages.feed import wire
+from stages.feed.judge import Judge
 
 SEND_OCTETS = 1 << 18
 RECEIVE_OCTETS = 1 << 18
+SENDS_IN_A_TURN = 4
+CEASE = Notification(6, 2).encode()
 
 
 @dataclass(slots=True)
 class Plan:
-    """How a neighbor is played."""
+    """How a neighbor is played.
+
+    n_expected: prefixes it should come to hold; 0: it does not wait for any, None: to be found out by the judge.
+    hears: names of the senders whose routes it must come to hold; None: all others.
+    """
 
     name: str
     address: str
@@ -31,16 +41,10 @@ class Plan:
     router_id: str
     families: tuple[Family, ...] = (Family.IPV4_UNICAST, Family.IPV6_UNICAST)
     hold_time_s: int = 90
-    n_expected: int = 0  # prefixes it should come to hold; 0: it does not wait for any
-
-
-@dataclass(slots=True)
-class Told:
-    """What the other side has told of one family."""
-
-    prefixes: PrefixTable
-    ledger: Ledger
-    end_of_rib: bool = False
+    n_expected: int | None = 0
+    hears: tuple[str, ...] | None = None
+    target: tuple[str, int] | None = None  # None: that of the load
+    receive_buffer_octets: int = 0  # of the kernel; 0: as the system has it
 
 
 @dataclass(slots=True)
@@ -49,57 +53,124 @@ class Neighbor:
 
     plan: Plan
     target: tuple[str, int]
+    judge: Judge
     connection: socket.socket | None = None
+    is_connecting: bool = False
     is_established: bool = False
-    outgoing: list[memoryview] = field(default_factory=list)
+    is_paused: bool = False  # reads nothing
+    outgoing: deque[memoryview] = field(default_factory=deque)
+    source: Iterator[np.ndarray] | None = None  # gives more octets to send when `outgoing` is empty
+    opened: object = None  # the other side's OPEN
+    hold_time_s: int = 90
     n_octets_sent: int = 0
     n_octets_received: int = 0
     n_updates: int = 0
     n_keepalives: int = 0
+    n_sessions: int = 0
     established_at: float = 0.0
+    sent_at: float = 0.0  # when the last octet of a table went to the kernel
     first_update_at: float = 0.0
     last_update_at: float = 0.0
     complete_at: float = 0.0
     heard_at: float = 0.0
     longest_silence_s: float = 0.0
     next_keepalive_at: float = float("inf")
-    told: dict[Family, Told] = field(default_factory=dict)
+    ledgers: dict[Family, Ledger] = field(default_factory=dict)
+    end_of_rib_at: dict[Family, float] = field(default_factory=dict)
     n_invalid: int = 0  # UPDATEs to be treated as withdraw
+    n_discarded: int = 0  # attributes to be discarded
+    n_wrong_first_as: int = 0  # announcements whose path does not begin with the external speaker's AS
     probes: object = None  # a Probes that wants to know of announcements
     options: Options = field(default_factory=Options)
     failure: str = ""
-    buffer: bytearray = field(default_factory=lambda: bytearray(RECEIVE_OCTETS + 65536))
-    n_buffered: int = 0
+    notification: Notification | None = None
+    rest: bytes = b""  # the beginning of a message whose end has not come
+
+    # ---- the connection ---------------------------------------------------------------------------------------
 
     def connect(self, now: float) -> socket.socket:
-        """Dial the target from the neighbor's own address; raises OSError naming both when that can't be done."""
+        """Begin to dial the target from the neighbor's own address; raises OSError naming both when that can't be."""
         family = socket.AF_INET6 if ":" in self.plan.address else socket.AF_INET
-        self.connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self.connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.plan.receive_buffer_octets:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.plan.receive_buffer_octets)
         try:
             self.connection.bind((self.plan.address, 0))
-            self.connection.settimeout(5)
-            self.connection.connect(self.target)
+            reason = self.connection.connect_ex(self.target)
         except OSError as error:
-            host, port = self.target
-            way = f"{self.plan.name}: {self.plan.address} to {host} port {port}"
-            raise OSError(error.errno, f"{way}: {error.strerror or error}") from None
-        self.connection.setblocking(False)
-        self.heard_at = now
-        for family in self.plan.families:
-            self.told[family] = Told(PrefixTable(family.is_wide, 1, 1024), Ledger())
-        self.send(wire.open_message(self.plan))
+            raise self._cannot_connect(error.errno or 0, error.strerror or str(error)) from None
+        if reason not in (0, errno.EINPROGRESS):
+            raise self._cannot_connect(reason, os.strerror(reason))
+        self._begin(now)
         return self.connection
+
+    def _cannot_connect(self, number: int, reason: str) -> OSError:
+        host, port = self.target
+        return OSError(number, f"{self.plan.name}: {self.plan.address} to {host} port {port}: {reason}")
+
+    def _begin(self, now: float) -> None:
+        self.is_connecting, self.is_established, self.is_paused = True, False, False
+        self.failure, self.notification, self.opened, self.rest = "", None, None, b""
+        self.outgoing.clear()
+        self.source = None
+        self.heard_at = now
+        self.hold_time_s = self.plan.hold_time_s
+        self.next_keepalive_at = float("inf")
+        self.end_of_rib_at = {}
+        for family in self.plan.families:
+            if family in self.ledgers:
+                self.ledgers[family].clear()
+            else:
+                self.ledgers[family] = Ledger(self.judge.prefixes[family].capacity)
+
+    def on_connected(self) -> None:
+        """Say OPEN, or note why there is no connection."""
+        self.is_connecting = False
+        reason = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if reason:
+            host, port = self.target
+            self.fail(f"{self.plan.address} to {host} port {port}: {os.strerror(reason)}")
+            return
+        self.send(wire.open_message(self.plan))
+
+    def close(self, is_orderly: bool = True) -> None:
+        """End the session, with a Cease or without a word."""
+        if self.connection is None:
+            return
+        if is_orderly and self.is_established:
+            try:
+                self.connection.send(CEASE)
+            except OSError:
+                pass  # it has gone already, or takes nothing more
+        self.connection.close()
+        self.connection = None
+        self.is_established = False
+        self.next_keepalive_at = float("inf")
+
+    def fail(self, reason: str) -> None:
+        """Note why the session has ended; the first reason counts."""
+        self.failure = self.failure or reason
+        self.is_established = False
+        self.next_keepalive_at = float("inf")
+
+    # ---- sending ----------------------------------------------------------------------------------------------
 
     def send(self, octets) -> None:
         """Queue octets and write what the socket takes now."""
         self.outgoing.append(memoryview(octets).cast("B"))
         self.flush()
 
-    def flush(self) -> None:
-        """Write queued octets until the socket is full."""
-        while self.outgoing and not self.failure:
+    @property
+    def wants_to_send(self) -> bool:
+        return bool(self.outgoing) or self.source is not None
+
+    def flush(self, now: float = 0.0) -> None:
+        """Write what is queued, then what the source gives, until the socket is full or others have their turn."""
+        for _ in range(SENDS_IN_A_TURN):
+            if self.failure or not self._refill(now):
+                return
             head = self.outgoing[0]
             try:
                 n_sent = self.connection.send(head[:SEND_OCTETS])
@@ -110,17 +181,30 @@ class Neighbor:
                 return
             self.n_octets_sent += n_sent
             if n_sent == len(head):
-                self.outgoing.pop(0)
+                self.outgoing.popleft()
             else:
                 self.outgoing[0] = head[n_sent:]
                 if n_sent < SEND_OCTETS:
                     return
 
-    def receive(self, scanner, now: float) -> None:
-        """Read what has come and enter it."""
-        view = memoryview(self.buffer)
+    def _refill(self, now: float) -> bool:
+        while not self.outgoing and self.source is not None:
+            block = next(self.source, None)
+            if block is None:
+                self.source = None
+                self.sent_at = now
+            elif len(block):
+                self.outgoing.append(memoryview(block))
+        return bool(self.outgoing)
+
+    # ---- receiving --------------------------------------------------------------------------------------------
+
+    def receive(self, scanner, buffer: bytearray, now: float) -> None:
+        """Read what has come and enter it; `buffer` is scratch that all neighbors share."""
+        n_rest = len(self.rest)
+        buffer[:n_rest] = self.rest
         try:
-            n = self.connection.recv_into(view[self.n_buffered : self.n_buffered + RECEIVE_OCTETS])
+            n = self.connection.recv_into(memoryview(buffer)[n_rest : n_rest + RECEIVE_OCTETS])
         except BlockingIOError:
             return
         except OSError as error:
@@ -132,33 +216,52 @@ class Neighbor:
         self.longest_silence_s = max(self.longest_silence_s, now - self.heard_at)
         self.heard_at = now
         self.n_octets_received += n
-        self.n_buffered += n
-        consumed = wire.take_messages(self, scanner, self.n_buffered, now)
-        if consumed:
-            self.buffer[: self.n_buffered - consumed] = view[consumed : self.n_buffered]
-            self.n_buffered -= consumed
+        consumed = wire.take_messages(self, scanner, buffer, n_rest + n, now)
+        self.rest = bytes(memoryview(buffer)[consumed : n_rest + n])
 
     def on_message(self, kind: int, body: bytes, now: float) -> None:
         """Handle a message other than an UPDATE or a KEEPALIVE."""
         if kind == MessageType.OPEN:
-            self.plan.hold_time_s = min(self.plan.hold_time_s, wire.hold_time_of(body))
-            self.send(KEEPALIVE)
-            self.next_keepalive_at = now + self.plan.hold_time_s / 3
+            try:
+                self.opened = wire.decode_open(body)
+            except ProtocolError as error:
+                self.fail(f"its OPEN is malformed: {error}")
+                return
+            if self.opened.hold_time_s:
+                self.hold_time_s = min(self.plan.hold_time_s, self.opened.hold_time_s)
+            self.options = Options(
+                as4=self.opened.capabilities.asn4 is not None, external=self.is_external, accept_as_sets=True
+            )
+            self.send(wire.KEEPALIVE)
+            self.next_keepalive_at = now + self.hold_time_s / 3
         elif kind == MessageType.NOTIFICATION:
+            self.notification = Notification.decode(body)
             self.fail(f"NOTIFICATION {wire.describe_notification(body)}")
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the speaker is in another AS."""
+        return self.opened is None or self.opened.asn != self.plan.asn
 
     def on_keepalive(self, now: float) -> None:
         self.n_keepalives += 1
-        if not self.is_established:
+        if not self.is_established and self.opened is not None:
             self.is_established = True
+            self.n_sessions += 1
             self.established_at = now
+
+    def on_end_of_rib(self, family: Family, now: float) -> None:
+        self.end_of_rib_at.setdefault(family, now)
 
     def on_routes(self, family: Family, routes, now: float) -> None:
         """Enter one scan's announcements and withdrawals of one family."""
-        told = self.told[family]
-        rows = told.prefixes.intern(routes.hi, routes.lo, routes.length)
-        told.ledger.ensure(told.prefixes.capacity)
-        told.ledger.apply(rows, routes.set, routes.set_offset, routes.set_octets)
+        prefixes, ledger = self.judge.prefixes[family], self.ledgers[family]
+        rows = prefixes.intern(routes.hi, routes.lo, routes.length)
+        ledger.ensure(prefixes.capacity)
+        states, first = digest_sets(routes.set_offset, routes.set_octets, 1 if self.is_external else 0)
+        ledger.apply(rows, routes.set, states)
+        if self.is_external and self.opened is not None:
+            self.n_wrong_first_as += int(np.count_nonzero(first != self.opened.asn))
         if self.probes is not None:
             self.probes.on_routes(family, routes, now)
         self.first_update_at = self.first_update_at or now
@@ -166,34 +269,35 @@ class Neighbor:
         if not self.complete_at and self.plan.n_expected and self.n_held >= self.plan.n_expected:
             self.complete_at = now
 
+    # ---- what has come ----------------------------------------------------------------------------------------
+
     def counts(self) -> dict[str, int]:
         """Sum of the ledgers' counts over the families."""
         names = ("held", "announced", "withdrawn", "repeated", "spurious_withdrawals")
-        return {name: sum(told.ledger.counts[name] for told in self.told.values()) for name in names}
+        return {name: sum(ledger.counts[name] for ledger in self.ledgers.values()) for name in names}
 
     @property
     def n_held(self) -> int:
-        return sum(told.ledger.counts["held"] for told in self.told.values())
+        return sum(ledger.held for ledger in self.ledgers.values())
 
-    def fail(self, reason: str) -> None:
-        self.failure = self.failure or reason
-        self.is_established = False
-        self.next_keepalive_at = float("inf")
-
-    def holds_exactly(self, tables) -> tuple[int, int]:
-        """Compare what is held with the prefixes of `tables`: (missing, too many)."""
-        missing = extra = 0
-        for family, told in self.told.items():
-            expected = np.zeros(told.prefixes.capacity, bool)
-            for table in tables:
-                if table.family == family:
-                    rows = told.prefixes.find(table.hi, table.lo, table.length)
-                    missing += int((rows == 0).sum())
-                    expected[rows] = True
-            held = np.zeros(told.prefixes.capacity, bool)
-            digests = told.ledger.digests[: told.prefixes.capacity]
-            held[: len(digests)] = digests != 0
-            expected[0] = False
-            missing += int((expected & ~held).sum())
-            extra += int((held & ~expected).sum())
-        return missing, extra
+    def report(self, since: Callable[[float], float | None]) -> dict:
+        """Return all that was measured; `since` turns a time into seconds since the beginning."""
+        return {
+            "is_established": self.is_established,
+            "failure": self.failure,
+            "sessions": self.n_sessions,
+            "octets_sent": self.n_octets_sent,
+            "octets_received": self.n_octets_received,
+            "updates_received": self.n_updates,
+            "invalid_updates": self.n_invalid,
+            "discarded_attributes": self.n_discarded,
+            "wrong_first_as": self.n_wrong_first_as,
+            "expected": self.plan.n_expected,
+            "sent_s": since(self.sent_at),
+            "first_update_s": since(self.first_update_at),
+            "last_update_s": since(self.last_update_at),
+            "complete_s": since(self.complete_at),
+            "longest_silence_s": round(self.longest_silence_s, 3),
+            "end_of_rib": {str(family): since(self.end_of_rib_at.get(family, 0.0)) for family in self.ledgers},
+            **self.counts(),
+        }

@@ -5,8 +5,8 @@ change has an AS path of its own, so that a router must pass it on.
 """
 
 import numpy as np
-from common.bgp.attributes import encode_set
 
+from common.bgp.attributes import encode_set
 from common.bgp.constants import Family
 from common.kernels.pack import pack_announcements
 
