@@ -49,6 +49,7 @@ class Router:
     router_id: str
     next_hops: dict[int, str]  # by IP version
     neighbors: dict  # name -> configuration
+    router_ids: dict[str, int]  # by neighbor
     originated: list[str] = field(default_factory=list)
     received: dict[str, dict[str, Route]] = field(default_factory=dict)
 
@@ -122,6 +123,6 @@ class Router:
             med=route.med,
             is_originated=not name,
             is_external=bool(name) and self.is_external(name),
-            router_id=int(ip_address(neighbor.address if neighbor else self.router_id)),
+            router_id=self.router_ids[name] if neighbor else int(ip_address(self.router_id)),
             address=neighbor.address if neighbor else "0.0.0.0",
         )

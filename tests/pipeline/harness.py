@@ -175,7 +175,7 @@ class Peer:
         self.config = pipeline.config.neighbors[name]
         self.name = name
         self.families = tuple(Family.named(label) for label in self.config.families)
-        self.router_id = int(ip_address(self.config.address))
+        self.router_id = router_id_of(self.config.address)
         self.is_up = False
         self.told: dict[str, Told] = {}
         self.ended: set[Family] = set()
@@ -317,6 +317,11 @@ class Peer:
             if self.told.get(prefix) == told:
                 self.faults.append(f"{prefix} announced again as it was")
             self.told[prefix] = told
+
+
+def router_id_of(address: str) -> int:
+    """Return the router id of the peer at an address: the higher the address, the lower the id."""
+    return 0xDFFFFFFF - int(ip_address(address))
 
 
 # ---- octets -----------------------------------------------------------------------------------------------------

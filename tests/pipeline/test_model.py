@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from common.bgp.decision import CHOSEN_WORDS
 from tests.oracles.pipeline import NO_ADVERTISE, NO_EXPORT, Route, Router, comparable
-from tests.pipeline.harness import Peer, Pipeline
+from tests.pipeline.harness import Peer, Pipeline, router_id_of
 
 CONFIG = """
 [router]
@@ -39,16 +39,16 @@ PREFIXES = ("192.0.2.0/24", "198.51.100.0/24", "198.51.100.0/25", "203.0.113.0/2
 PREFIXES_6 = ("2001:db8:1::/48", "2001:db8::/32")
 COMMUNITIES = (65000 << 16 | 2, 64601 << 16 | 1, NO_EXPORT, NO_ADVERTISE)
 
-names = st.sampled_from(ANNOUNCERS)
+names = st.lists(st.sampled_from(ANNOUNCERS), min_size=1, max_size=3, unique=True)
 prefixes = st.one_of(
     st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=4, unique=True),
     st.lists(st.sampled_from(PREFIXES_6), min_size=1, max_size=2, unique=True),
 )
 routes = st.builds(
     Route,
-    as_path=st.lists(st.sampled_from([3356, 3356, 64602, 65000]), max_size=2).map(tuple),
-    origin=st.integers(0, 2),
-    med=st.sampled_from([None, 0, 5, 10]),
+    as_path=st.sampled_from([(), (3356,), (64602,), (3356, 3356), (65000,)]),
+    origin=st.sampled_from([0, 0, 0, 1, 2]),
+    med=st.sampled_from([None, None, 0, 5, 10]),
     communities=st.lists(st.sampled_from(COMMUNITIES), max_size=2, unique=True).map(lambda it: tuple(sorted(it))),
 )
 changes = st.lists(st.tuples(names, prefixes, st.one_of(st.none(), routes)), min_size=1, max_size=6)
@@ -82,6 +82,7 @@ class Model(RuleBasedStateMachine):
             config.router.router_id,
             {4: "10.77.0.1", 6: "2001:db8:77::1"},
             config.neighbors,
+            {name: router_id_of(address) for name, (address, *_) in NEIGHBORS.items()},
             [str(prefix) for prefix in config.router.originate],
         )
         self.away: set[str] = set()
@@ -102,20 +103,23 @@ class Model(RuleBasedStateMachine):
     @rule(changes=changes)
     def change(self, changes):
         """Several neighbors announce and withdraw at once."""
-        for name, wanted, route in changes:
-            peer = self.pipeline.peers[name]
-            if not peer.is_up:
-                continue
-            received = self.router.received[name]
-            if route is None:
-                peer.withdraw(wanted)
-                for prefix in wanted:
-                    received.pop(prefix, None)
-                continue
+        for speaking, wanted, route in changes:
+            for name in speaking:
+                if self.pipeline.peers[name].is_up:
+                    self.send(name, wanted, route)
+
+    def send(self, name: str, wanted: list[str], route: Route | None) -> None:
+        """Let one neighbor announce prefixes, or withdraw them."""
+        peer, received = self.pipeline.peers[name], self.router.received[name]
+        if route is None:
+            peer.withdraw(wanted)
             for prefix in wanted:
-                received[prefix] = self.sent_by(name, route, prefix)
-            made = received[wanted[0]]
-            peer.announce(wanted, next_hop=made.next_hop, **made.attributes())
+                received.pop(prefix, None)
+            return
+        for prefix in wanted:
+            received[prefix] = self.sent_by(name, route, prefix)
+        made = received[wanted[0]]
+        peer.announce(wanted, next_hop=made.next_hop, **made.attributes())
 
     def sent_by(self, name: str, route: Route, prefix: str) -> Route:
         """Return a route as this neighbor sends it."""
@@ -123,7 +127,7 @@ class Model(RuleBasedStateMachine):
         host = address.rsplit(".", 1)[1]
         next_hop = f"2001:db8:77::{host}" if ":" in prefix else address
         if asn == 65000:
-            local_pref = 100 + 50 * route.origin
+            local_pref = 100 if route.origin < 2 else 150
             return Route(next_hop, route.as_path, route.origin, route.med, local_pref, route.communities)
         return Route(next_hop, (asn, *route.as_path), route.origin, route.med, None, route.communities)
 
