@@ -1,0 +1,269 @@
+"""The Loc-RIB of one family on batches built by hand."""
+
+import ipaddress
+
+import numpy as np
+import pytest
+
+from common.bgp.attributes import encode_set
+from common.bgp.constants import NONE, Family
+from common.bgp.decision import Step
+from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, decode, encode
+from common.bus.schema import BestChanges, NextHopChanges, RouteChanges
+from stages.rib.feed import Feed, Work
+from stages.rib.loc_rib import LocRib
+from stages.rib.next_hops import NextHops
+
+A, B, CORE = "a", "b", "core"
+HOSTS = {A: 10, B: 11, CORE: 12, "": 1}
+
+
+def source(name: str, router_id: int | None = None, path_id: int = 0) -> dict:
+    host = HOSTS[name]
+    return {
+        "name": name,
+        "asn": 64600 + host,
+        "local_asn": 65000,
+        "router_id": host if router_id is None else router_id,
+        "address": bytes([10, 77, 0, host]),
+        "external": name in (A, B),
+        "rr_client": False,
+        "path_id": path_id,
+    }
+
+
+def attributes(*as_path: int, next_hop: str = "10.77.0.10", **more) -> bytes:
+    return encode_set(as_path=as_path, next_hop=ipaddress.ip_address(next_hop).packed, **more)
+
+
+def routes(rows: list[tuple], flags: int = 0, sources: list[dict] | None = None) -> Batch:
+    """Build a RouteChanges batch of rows (prefix, neighbor, set octets or None), as it comes from the bus."""
+    names = list(dict.fromkeys(name for _, name, _ in rows))
+    sets = list(dict.fromkeys(octets for *_, octets in rows if octets is not None))
+    networks = [ipaddress.ip_network(prefix) for prefix, *_ in rows]
+    addresses = [int(network.network_address) << (128 - network.max_prefixlen) for network in networks]
+    family = "ipv6-unicast" if networks and networks[0].version == 6 else "ipv4-unicast"
+    columns = {
+        "hi": np.array([address >> 64 for address in addresses], np.uint64),
+        "lo": np.array([a & (1 << 64) - 1 for a in addresses] if family[3] == "6" else [], np.uint64),
+        "length": np.array([network.prefixlen for network in networks], np.uint8),
+        "source": np.array([names.index(name) for _, name, _ in rows], np.uint32),
+        "set": np.array([NONE if octets is None else sets.index(octets) for *_, octets in rows], np.uint32),
+        "reason": np.zeros(len(rows), np.uint8),
+        "set_offset": np.cumsum([0, *map(len, sets)], dtype=np.uint32),
+        "set_octets": np.frombuffer(b"".join(sets), np.uint8),
+    }
+    meta = {"family": family, "sources": sources or [source(name) for name in names]}
+    return decode(encode(Batch(RouteChanges, columns, meta, flags=flags), 1))[1]
+
+
+class Table:
+    """A Loc-RIB with a reader that takes what is journaled."""
+
+    def __init__(self, family: Family = Family.IPV4_UNICAST):
+        self.next_hops = NextHops(1)
+        self.loc_rib = LocRib(family, 1, self.next_hops)
+        self.work = Work()
+        self.feed = Feed("0", self.loc_rib, self.work, lambda: None)
+        self.position = 1
+
+    def handle(self, rows, flags=0, sources=None) -> dict:
+        """Hand in a batch, do all work, and return what a reader would be sent: prefix -> (neighbor, AS path)."""
+        self.feed.handle(routes(rows, flags, sources))
+        return self.told()
+
+    def told(self) -> dict:
+        while self.work.step():
+            pass
+        rows, self.position = self.loc_rib.journal.read(self.position, 1000)
+        return best_of(self.loc_rib.gather_best(rows, False))
+
+    def snapshot(self) -> dict:
+        rows = np.arange(1, self.loc_rib.prefixes.row_limit, dtype=np.uint32)
+        return best_of(self.loc_rib.gather_best(rows, True))
+
+
+def best_of(gathered, view=None) -> dict:
+    """Return prefix -> (neighbor, next hop) of a BestChanges batch that must pass the bus; None where it is gone."""
+    columns, meta = gathered
+    batch = decode(encode(Batch(BestChanges, columns, meta), 1))[1]
+    columns, found, at = batch.columns, {}, 0
+    for row, n_paths in enumerate(columns["n_paths"].tolist()):
+        hi = int(columns["hi"][row])
+        lo = int(columns["lo"][row]) if len(columns["lo"]) else 0
+        address = ipaddress.IPv6Address(hi << 64 | lo) if len(columns["lo"]) else ipaddress.IPv4Address(hi >> 32)
+        paths = []
+        for path in range(at, at + n_paths):
+            first = int(columns["set_offset"][columns["path_set"][path]])
+            size = int(columns["set_octets"][first])
+            next_hop = columns["set_octets"][first + 1 : first + 1 + size].tobytes()
+            name = meta["sources"][columns["path_source"][path]]["name"]
+            paths.append((name, str(ipaddress.ip_address(next_hop)), Step(int(columns["path_reason"][path]))))
+        at += n_paths
+        found[f"{address}/{columns['length'][row]}"] = paths if view == "all" else (paths[0] if paths else None)
+    return found
+
+
+P, Q = "198.51.100.0/24", "203.0.113.0/24"
+SHORT, LONG = attributes(64610), attributes(64611, 3356, next_hop="10.77.0.11")
+
+
+@pytest.fixture
+def table():
+    return Table()
+
+
+def test_the_best_path_is_told(table):
+    """A prefix is told when its chosen path changes, and not when a worse path comes."""
+    assert table.handle([(P, B, LONG)]) == {P: ("b", "10.77.0.11", Step.ONLY)}
+    assert table.handle([(P, A, SHORT)]) == {P: ("a", "10.77.0.10", Step.AS_PATH)}
+    assert table.handle([(P, B, attributes(64611, 1, 2))]) == {}
+    assert table.handle([(P, A, None)]) == {P: ("b", "10.77.0.10", Step.ONLY)}
+    assert table.handle([(P, B, None)]) == {P: None}
+
+
+def test_the_same_again_is_no_change(table):
+    """What is announced as it stands, and the withdrawal of what is not there, change nothing."""
+    table.handle([(P, A, SHORT)])
+    assert table.handle([(P, A, SHORT), (Q, A, None)]) == {}
+    assert table.loc_rib.prefixes.n_prefixes == 1
+
+
+def test_other_attributes_of_the_best_path_are_a_change(table):
+    """The chosen path with other attributes is told."""
+    table.handle([(P, A, SHORT)])
+    assert table.handle([(P, A, attributes(64610, next_hop="10.77.0.99"))]) == {P: ("a", "10.77.0.99", Step.ONLY)}
+
+
+def test_ipv6_prefixes_keep_all_their_bits():
+    """Prefixes longer than 64 bits are told apart."""
+    table = Table(Family.IPV6_UNICAST)
+    rows = [(f"2001:db8::{i}/128", A, attributes(64610, next_hop="2001:db8::a")) for i in (1, 2)]
+    assert set(table.handle(rows)) == {"2001:db8::1/128", "2001:db8::2/128"}
+
+
+def test_a_snapshot_sweeps_what_it_does_not_confirm(table):
+    """After a snapshot what it did not name is gone, what it named with equal attributes is no change."""
+    table.handle([(P, A, SHORT), (Q, A, SHORT), (Q, B, LONG)])
+    assert table.handle([(P, A, SHORT)], SNAPSHOT_BEGIN) == {}
+    assert table.snapshot().keys() == {P, Q}
+    assert table.handle([(Q, B, LONG)], SNAPSHOT_END) == {Q: ("b", "10.77.0.11", Step.ONLY)}
+
+
+def test_a_snapshot_within_a_snapshot_begins_anew(table):
+    """When the speaker starts over, only its last snapshot counts."""
+    table.handle([(P, A, SHORT), (Q, A, SHORT)])
+    table.feed.handle(routes([(P, A, SHORT)], SNAPSHOT_BEGIN))
+    assert table.handle([(Q, A, SHORT)], SNAPSHOT_BEGIN | SNAPSHOT_END) == {P: None}
+
+
+def test_a_snapshot_of_one_speaker_leaves_the_others_alone(table):
+    """Routes that came from another speaker are not swept."""
+    table.handle([(P, A, SHORT)])
+    other = Feed("1", table.loc_rib, table.work, lambda: None)
+    other.handle(routes([(Q, B, LONG)], SNAPSHOT_BEGIN | SNAPSHOT_END))
+    assert table.told() == {Q: ("b", "10.77.0.11", Step.ONLY)}
+    assert table.snapshot().keys() == {P, Q}
+
+
+def test_prefixes_live_until_the_readers_have_passed_their_end(table):
+    """A prefix that is gone keeps its row while a reader may still have to be told, and no longer."""
+    loc_rib = table.loc_rib
+    table.handle([(P, A, SHORT), (Q, A, SHORT)])
+    loc_rib.collect(loc_rib.journal.head)
+    behind = loc_rib.journal.head
+    table.feed.handle(routes([(P, A, None)]))
+    loc_rib.collect(behind)
+    assert loc_rib.prefixes.n_prefixes == 2
+    assert table.told() == {P: None}
+    loc_rib.collect(loc_rib.journal.head)
+    assert (loc_rib.prefixes.n_prefixes, loc_rib.routes.n_tombstones) == (1, 0)
+
+
+def test_a_prefix_that_came_back_stays(table):
+    """A prefix announced again before its end was passed is not released."""
+    loc_rib = table.loc_rib
+    table.handle([(P, A, SHORT)])
+    table.feed.handle(routes([(P, A, None)]))
+    assert table.handle([(P, B, LONG)]) == {P: ("b", "10.77.0.11", Step.ONLY)}
+    loc_rib.collect(loc_rib.journal.head)
+    assert table.snapshot().keys() == {P}
+
+
+def test_a_prefix_that_was_never_usable_is_released_at_once(table):
+    """Nobody was told of it, so nobody waits for its end."""
+    next_hop(table, "10.77.0.10", is_reachable=False)
+    assert table.handle([(P, A, SHORT)]) == {}
+    table.handle([(P, A, None)])
+    assert table.loc_rib.prefixes.n_prefixes == 0
+
+
+def test_a_prefix_that_became_unusable_and_went_is_released(table):
+    """A prefix told as gone when its next hop went away is released after its last candidate goes."""
+    loc_rib = table.loc_rib
+    table.handle([(P, A, SHORT)])
+    next_hop(table, "10.77.0.10", is_reachable=False)
+    assert table.told() == {P: None}
+    loc_rib.collect(loc_rib.journal.head)
+    table.handle([(P, A, None)])
+    loc_rib.collect(loc_rib.journal.head)
+    assert loc_rib.prefixes.n_prefixes == 0
+
+
+def next_hop(table: Table, address: str, is_reachable: bool = True, metric: int = 0, flags: int = 0) -> None:
+    """Let the fib say something of a next hop, and choose again where that matters."""
+    packed = ipaddress.ip_address(address).packed
+    wide = int.from_bytes(packed.ljust(16, b"\0"), "big")
+    columns = {
+        "hi": np.array([wide >> 64], np.uint64),
+        "lo": np.array([wide & (1 << 64) - 1], np.uint64),
+        "length": np.array([len(packed)], np.uint8),
+        "reachable": np.array([is_reachable], np.uint8),
+        "metric": np.array([metric], np.uint32),
+    }
+    table.next_hops.handle(Batch(NextHopChanges, columns, flags=flags))
+    ways = table.loc_rib.update_metrics()
+    table.work.add("next hops", lambda row: table.loc_rib.select_again(np.empty(0, np.uint32), ways, row))
+
+
+def test_the_metric_to_the_next_hop_decides(table):
+    """Of two paths alike the one with the nearer next hop wins, and changes of the metric are followed."""
+    next_hop(table, "10.77.0.10", metric=20)
+    table.handle([(P, A, SHORT), (P, B, attributes(64611, next_hop="10.77.0.11"))])
+    assert table.snapshot() == {P: ("b", "10.77.0.11", Step.METRIC)}
+    next_hop(table, "10.77.0.11", metric=30)
+    assert table.told() == {P: ("a", "10.77.0.10", Step.METRIC)}
+    next_hop(table, "10.77.0.10", is_reachable=False)
+    assert table.told() == {P: ("b", "10.77.0.11", Step.ONLY)}
+    next_hop(table, "10.77.0.9", flags=SNAPSHOT_BEGIN | SNAPSHOT_END)
+    assert table.told() == {P: ("a", "10.77.0.10", Step.ROUTER_ID)}
+
+
+def test_a_source_described_anew_is_compared_and_told_anew(table):
+    """When a peer comes back with another router id, its paths are compared by that, and told with it."""
+    both = [(P, A, SHORT), (P, B, attributes(64611))]
+    assert table.handle(both)[P][0] == "a"
+    renewed = [source(A, router_id=99), source(B)]
+    assert table.handle(both, sources=renewed) == {P: ("b", "10.77.0.10", Step.ROUTER_ID)}
+
+
+def test_all_usable_paths_of_a_prefix_can_be_read(table):
+    """The view of all paths has the chosen one first, with its reason, then the others."""
+    table.loc_rib.has_all_readers = True
+    table.handle([(P, B, LONG), (P, A, SHORT)])
+    rows, _ = table.loc_rib.journal.read(1, 10)
+    assert best_of(table.loc_rib.gather_all(rows, False), "all") == {
+        P: [("a", "10.77.0.10", Step.AS_PATH), ("b", "10.77.0.11", Step.NONE)]
+    }
+
+
+def test_sets_and_ways_are_forgotten(table):
+    """Attribute sets that no route has any more are swept, and what was known of them with them."""
+    loc_rib = table.loc_rib
+    many = [(f"10.{i >> 8}.{i & 255}.0/24", A, attributes(64610, i + 1, med=i)) for i in range(9000)]
+    table.handle(many)
+    table.handle([(prefix, A, SHORT) for prefix, *_ in many])
+    loc_rib.collect(loc_rib.journal.head)
+    assert loc_rib.attributes.n_sets == 1
+    assert loc_rib.facts.n_ways_known == 1
+    assert len(table.snapshot()) == len(many)
