@@ -932,9 +932,8 @@ class Scanner:
         if not (is_wide if family == 1 else (next_hop_size == 4 or (is_wide and self.extended_next_hop))):
             self._fault(RESET, _MP_REACH, _OPTIONAL_ERROR, at, whole)
             return
+        # Whether it can be used is for policy to say, as with IPv6 no RFC makes it an error.
         self.reach_family = family
-        if not self._is_host(value + 4, next_hop_size):
-            self._fault(WITHDRAW, _MP_REACH, _BAD_NEXT_HOP, at, whole)
 
     @cython.cfunc
     @cython.nogil
@@ -949,17 +948,9 @@ class Scanner:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _is_host(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
-        """Tell whether an address can be a host's: not unspecified, not multicast, not reserved. RFC 4271 §6.3"""
-        i: cython.Py_ssize_t
-        if size == 4:
-            return 0 < self._in[at] < 224
-        if self._in[at] == 0xFF:
-            return False
-        for i in range(16):
-            if self._in[at + i] != 0:
-                return True
-        return False
+    def _is_host(self, at: cython.Py_ssize_t) -> cython.bint:
+        """Tell whether an IPv4 address can be a host's: not 0.0.0.0/8, not multicast, not reserved. RFC 4271 §6.3"""
+        return 0 < self._in[at] < 224
 
     # ---- the verdict on an UPDATE -----------------------------------------------------------------------------------
 
@@ -973,7 +964,7 @@ class Scanner:
             # RFC 7606 §7.3; RFC 4760 §3: beside MP_REACH_NLRI alone it is ignored.
             if self._size[_NEXT_HOP] != 4:
                 self._fault_at(WITHDRAW, _NEXT_HOP, _LENGTH_ERROR)
-            elif not self._is_host(self._value[_NEXT_HOP], 4):
+            elif not self._is_host(self._value[_NEXT_HOP]):
                 self._fault_at(WITHDRAW, _NEXT_HOP, _BAD_NEXT_HOP)
         if has_nlri or has_reach:
             # RFC 7606 §3.d

@@ -194,8 +194,7 @@ class Update:
                 return
             self.check(code, (optional, transitive), value)
         except Fault as fault:
-            if fault.args != (WITHDRAW, 8):
-                self.spoiled.add(code)
+            self.spoiled.add(code)
             self.faults.append((fault.args[0], code, fault.args[1], whole))
             return
         if code not in (3, 14, 15, 17, 18):
@@ -248,8 +247,6 @@ class Update:
         if size not in lengths:
             raise Fault(RESET, 9)
         self.reach = (family, next_hop, routes)
-        if family is not None and not is_host(next_hop):
-            raise Fault(WITHDRAW, 8)
 
     def family(self, value: bytes):
         family = {b"\0\1\1": 0, b"\0\2\1": 1}.get(value[:3])
@@ -332,9 +329,7 @@ class Update:
 
 
 def is_host(address: bytes) -> bool:
-    if len(address) == 4:
-        return 0 < address[0] < 224
-    return any(address[:16]) and address[0] != 255
+    return 0 < address[0] < 224
 
 
 def segments(value: bytes, width: int):
