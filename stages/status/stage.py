@@ -3,20 +3,15 @@
 Owns those two. The loop itself does nothing, so the control socket always answers.
 """
 
-import threading
 from typing import Any
-
-import waitress
 
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
 from stages.status.gather import Gatherer
+from stages.status.http import HttpServer
 from stages.status.picture import Pictures
 from stages.status.web import make_application
-
-HTTP_THREADS = 4
-MAX_CONNECTIONS = 100
 
 
 class StatusStage(Stage):
@@ -29,21 +24,13 @@ class StatusStage(Stage):
         router = config.router
         pictures = Pictures({"asn": router.asn, "router_id": router.router_id})
         self.gatherer = Gatherer(router.run_dir, pictures)
-        self._server: Any = None
+        self._server: HttpServer | None = None
 
     def start(self) -> None:
         """Open the HTTP port; raises OSError if it is taken."""
-        host, port = split_address(self.config.status.listen)
-        self._server = waitress.create_server(
-            make_application(self.gatherer),
-            host=host,
-            port=port,
-            threads=HTTP_THREADS,
-            connection_limit=MAX_CONNECTIONS,
-            ident=None,
-        )
+        self._server = HttpServer(make_application(self.gatherer), self.config.status.listen)
+        self._server.start()
         self.gatherer.start()
-        threading.Thread(target=self._server.run, name="http", daemon=True).start()
         event(self.context.log, "status-page", url=f"http://{self.config.status.listen}/")
 
     def reload(self, config: Config) -> None:
@@ -58,12 +45,6 @@ class StatusStage(Stage):
         if self._server is not None:
             self._server.close()
         self.gatherer.stop()
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Return host and port of "host:port" or "[host]:port"."""
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 STAGE = StatusStage

@@ -4,8 +4,8 @@ import pytest
 
 from common.bus.question import ControlError
 from stages.status.gather import IDLE_AFTER_S, Gatherer
+from stages.status.http import split_address
 from stages.status.picture import Pictures
-from stages.status.stage import split_address
 from stages.status.web import LISTS, make_application
 
 

@@ -1,0 +1,58 @@
+"""The HTTP server in a thread of its own.
+
+Owns the port, the thread and the connections; at the end it gives all of them back before `close` returns.
+"""
+
+import threading
+from typing import Any
+
+import waitress
+from waitress import wasyncore
+
+HTTP_THREADS = 4
+MAX_CONNECTIONS = 100
+LOOK_EVERY_S = 0.2  # whether it is to end
+CLOSE_TIME_S = 3.0
+
+
+class HttpServer:
+    """Serves a WSGI application until closed."""
+
+    def __init__(self, application, address: str):
+        """Open the port; raises OSError if it is taken. address: "host:port" or "[host]:port"."""
+        host, port = split_address(address)
+        self._sockets: dict[int, Any] = {}
+        self._is_ending = threading.Event()
+        self._server = waitress.create_server(
+            application,
+            map=self._sockets,
+            host=host,
+            port=port,
+            threads=HTTP_THREADS,
+            connection_limit=MAX_CONNECTIONS,
+            ident=None,
+        )
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving and give the port back."""
+        self._is_ending.set()
+        self._thread.join(CLOSE_TIME_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending.is_set():
+                wasyncore.loop(timeout=LOOK_EVERY_S, use_poll=True, map=self._sockets, count=1)
+        finally:
+            self._server.task_dispatcher.shutdown()
+            wasyncore.close_all(self._sockets)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return host and port of "host:port" or "[host]:port"."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
