@@ -20,6 +20,7 @@ IDLE_PACE_S = 5.0
 IDLE_AFTER_S = 30.0  # seconds since anybody looked
 MEMORY_EVERY_S = 5.0
 ANSWER_TIME_S = 1.0
+STOP_TIME_S = 0.2
 LISTS = {"speaker": ("neighbors",), "fib": ("nexthops",)}  # questions beside "status", by stage
 
 Ask = Callable[..., dict[str, Any]]
@@ -51,11 +52,11 @@ class Gatherer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; it may be in the middle of a question."""
+        """End the thread, without waiting for an answer that may never come: the other stages are stopping, too."""
         self._is_stopped = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(2 * ANSWER_TIME_S)
+            self._thread.join(STOP_TIME_S)
 
     def look(self) -> dict[str, Any]:
         """Return the last picture, and note that somebody looks."""
