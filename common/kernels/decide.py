@@ -181,9 +181,10 @@ class SetFacts:
         Set i is set_octets[set_offset[i]:set_offset[i + 1]]: octets of next hop, next hop, path attributes.
         """
         n: cython.Py_ssize_t = ids.shape[0]
-        if n == 0:
-            return np.empty(0, np.uint32)
-        highest: cython.Py_ssize_t = int(np.max(np.asarray(ids)))
+        highest: cython.Py_ssize_t = 0
+        i: cython.Py_ssize_t
+        for i in range(n):
+            highest = max(highest, ids[i])
         if (highest + 1) * FIELDS > self._record.shape[0]:
             self._resize_records(max(highest + 1, self._record.shape[0] // FIELDS * 3 // 2))
         if self.top + n >= self._metric.shape[0]:
@@ -193,7 +194,6 @@ class SetFacts:
         new = np.empty(n, np.uint32)
         new_ways: cython.uint[::1] = memoryview(new)
         n_new: cython.Py_ssize_t = 0
-        i: cython.Py_ssize_t
         at: cython.Py_ssize_t
         ways_before: cython.uint
         with cython.nogil:

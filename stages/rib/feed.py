@@ -62,13 +62,14 @@ class Feed:
         self.sessions: dict[tuple[str, int], str] = {}
         self.n_rows = 0
         self._work = work
+        self._key = (speaker, loc_rib.family)
         self._on_complete = on_complete
 
     def handle(self, batch: Batch) -> None:
         """Take in one batch of the speaker's Adj-RIB-In, after import policy."""
         if batch.begins_snapshot:
             # Routes not in the snapshot are swept at its end, and not before, whatever an earlier one left to do.
-            self._work.drop(self)
+            self._work.drop(self._key)
             self.is_given_up = False
             self.sessions.clear()
             self.loc_rib.mark_unconfirmed(self.speaker)
@@ -78,14 +79,14 @@ class Feed:
             self._select_again(self.loc_rib.apply(self.speaker, batch))
             self.n_rows += batch.n_rows
         if batch.ends_snapshot:
-            self._work.add(self, lambda row: self.loc_rib.sweep(self.speaker, row), self._complete)
+            self._work.add(self._key, lambda row: self.loc_rib.sweep(self.speaker, row), self._complete)
 
     def give_up(self) -> None:
         """Withdraw all routes of a speaker that is away for good; what it sends when it comes back is a snapshot."""
         self.is_given_up = True
         self.sessions.clear()
         self.follower.position = START
-        self._work.add(self, lambda row: self.loc_rib.sweep(self.speaker, row, only_unconfirmed=False))
+        self._work.add(self._key, lambda row: self.loc_rib.sweep(self.speaker, row, only_unconfirmed=False))
 
     def _complete(self) -> None:
         self.is_complete = True
@@ -103,4 +104,4 @@ class Feed:
         if len(renewed):
             no_ways = np.empty(0, np.uint32)
             loc_rib = self.loc_rib
-            self._work.add((self, renewed.tobytes()), lambda row: loc_rib.select_again(renewed, no_ways, row))
+            self._work.add((*self._key, renewed.tobytes()), lambda row: loc_rib.select_again(renewed, no_ways, row))

@@ -52,12 +52,8 @@ class Rib(Stage):
         bus, loop = self.context.bus, self.context.loop
         self.server = bus.serve()
         self.server.add("loc-rib/*", self._open)
-        for speaker in sorted({neighbor.speaker for neighbor in self.config.neighbors.values()} | {"0"}):
-            for family in Family:
-                feed = Feed(speaker, self.loc_ribs[family], self.work, self._on_feed_complete)
-                channel = adj_rib_in(family.label)
-                feed.follower = bus.follow("policy", "0", channel, feed.handle, params={"speaker": speaker})
-                self.feeds.append(feed)
+        for speaker in _speakers(self.config):
+            self._follow_speaker(speaker)
         if self.config.fib.enabled:
             bus.follow("fib", "0", NEXTHOPS, self._on_next_hops)
         loop.call_later(FILL_LIMIT_S, self._on_fill_limit)
@@ -68,6 +64,21 @@ class Rib(Stage):
         for family, table in self.loc_ribs.items():
             table.collect(self._passed(family, table))
         return self.work.step()
+
+    def reload(self, config: Config) -> None:
+        """Follow speakers that are new, give up the routes of those that are no more."""
+        if config.fib.enabled != self.config.fib.enabled:
+            raise ValueError("fib.enabled changes only at the start of the rib")
+        wanted = _speakers(config)
+        for feed in [feed for feed in self.feeds if feed.speaker not in wanted]:
+            self.feeds.remove(feed)
+            feed.follower.close()
+            feed.give_up()
+        known = {feed.speaker for feed in self.feeds}
+        for speaker in [speaker for speaker in wanted if speaker not in known]:
+            self._follow_speaker(speaker)
+        self.config = config
+        self._on_feed_complete()
 
     # ---- serving ----------------------------------------------------------------------------------------------
 
@@ -106,6 +117,13 @@ class Rib(Stage):
         return max(table.journal.head - KEPT_REMOVALS, 0)
 
     # ---- inputs -----------------------------------------------------------------------------------------------
+
+    def _follow_speaker(self, speaker: str) -> None:
+        for family in Family:
+            feed = Feed(speaker, self.loc_ribs[family], self.work, self._on_feed_complete)
+            channel = adj_rib_in(family.label)
+            feed.follower = self.context.bus.follow("policy", "0", channel, feed.handle, params={"speaker": speaker})
+            self.feeds.append(feed)
 
     def _on_feed_complete(self) -> None:
         if not self.is_open and all(feed.is_complete for feed in self.feeds):
@@ -200,6 +218,11 @@ class Rib(Stage):
             if family.label in neighbor.families
         ]
         return LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
+
+
+def _speakers(config: Config) -> list[str]:
+    """Return the instances of the speaker: those that hold sessions, and the one that originates."""
+    return sorted({neighbor.speaker for neighbor in config.neighbors.values()} | {"0"})
 
 
 def _sizes(table: LocRib) -> dict[str, int]:

@@ -5,6 +5,7 @@ import pytest
 from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, START, Position
 from common.bus.channels import adj_rib_in, loc_rib
 from common.bus.server import Source
+from common.config.load import loads
 from stages.rib.stage import CHECK_EVERY_S, FILL_LIMIT_S, STAGE, STALE_LIMIT_S
 from tests.unit.bus.conftest import World
 from tests.unit.stages.policy.test_policy_stage import start
@@ -165,3 +166,19 @@ def test_status_tells_what_is_held(world):
     assert status["is_open"] and all(speaker["is_complete"] for speaker in status["speakers"])
     assert status["tables"][V4]["n_routes"] == 1
     assert 'headrace_rib_candidates_held{family="ipv4-unicast"} 1.0' in rib.context.metrics.text()
+
+
+def test_a_speaker_that_is_configured_no_more_goes_with_its_routes(world):
+    """After a reload the routes of a speaker that no neighbor names are gone, and a new one is followed."""
+    policy, rib = Policy(world), start(world, STAGE, CONFIG)
+    policy.fill("0", "1")
+    policy.put("1", [(P, B, LONG)])
+    reader = Reader(world)
+    world.settle()
+    reader.told()
+    rib.reload(loads(CONFIG.replace('speaker = "1"', "")))
+    world.settle()
+    assert reader.told() == [{P: None}]
+    rib.reload(loads(CONFIG))
+    world.settle()
+    assert [set(told) for told in reader.told()] == [{P}]
