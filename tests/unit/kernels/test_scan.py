@@ -282,6 +282,15 @@ def test_removes_repeated_large_communities():
     assert attributes.large_communities == ((1, 2, 3), (4, 5, 6), (4, 5, 7))
 
 
+def test_removes_repeated_large_communities_of_a_full_message():
+    """Thousands of large communities are made unique, too, each where it stood first."""
+    values = [n * 7919 % 2731 for n in range(5400)]
+    octets = b"".join(bytes(4) + value.to_bytes(4, "big") + bytes(4) for value in values)
+    octets = update(attributes=MANDATORY + attribute(OT, 32, octets), nlri=ROUTE)
+    attributes = decode_set(first_set(scanned(octets, max_message=65535)))
+    assert [value for _, value, _ in attributes.large_communities] == list(dict.fromkeys(values))
+
+
 def test_takes_next_hops_of_32_octets():
     """A global and a link-local next hop stay together (RFC 2545 §3)."""
     next_hop = IPV6_NEXT_HOP + b"\xfe\x80" + bytes(14)
