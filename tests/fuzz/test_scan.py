@@ -55,11 +55,12 @@ def session_of(random: Random) -> oracle.Settings:
 
 @pytest.mark.parametrize("start", range(5))
 def test_scan_agrees_on_spoiled_messages(start):
-    """A stream of a real message, a spoiled one and a real one again."""
+    """A stream of a real message, a spoiled one and perhaps a real one again."""
     random = Random(start)
     for _ in range(ROUNDS // 5):
         real = random.choice(SEEDS)
-        octets = real + spoiled(random, random.choice(SEEDS)) + real
+        # At the buffer's end the uncompiled twin would raise if it looked further.
+        octets = real + spoiled(random, random.choice(SEEDS)) + (real if random.random() < 0.5 else b"")
         if random.random() < 0.3:
             octets = octets[: random.randrange(len(octets))]
         session = session_of(random)
