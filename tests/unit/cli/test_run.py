@@ -8,8 +8,9 @@ from common.config.render import example
 
 
 @pytest.fixture
-def file(tmp_path):
+def file(tmp_path_factory):
     """A correct configuration whose run directory cannot be made."""
+    tmp_path = tmp_path_factory.mktemp("run")  # short: sockets have short names
     (tmp_path / "blocked").write_text("")
     path = tmp_path / "headrace.toml"
     path.write_text(example().replace('# run_dir = "/run/headrace"', f'run_dir = "{tmp_path}/blocked/run"'))
