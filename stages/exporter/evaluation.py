@@ -12,7 +12,7 @@ import numpy as np
 from common.bgp.constants import NONE, AttributeType
 from common.bgp.reasons import ExportRefusal
 from common.bgp.rules import Edits, NextHopRule, community_edits
-from common.bus.batch import Batch
+from common.bus.batch import Batch, empty_columns
 from common.bus.schema import BestChanges, ExportChanges
 from common.config.schema import Config
 from common.kernels.dress import Dresser
@@ -56,6 +56,11 @@ class ExportEvaluation:
         """Return what a batch of BestChanges becomes; another kind is handed on."""
         if batch.kind is not BestChanges:
             return batch
+        if self._refusal_of_all():
+            # Nothing was told in this epoch, so nothing has to be taken back: only the position goes on.
+            self.n_routes += len(batch.columns["hi"])
+            self.n_refused[self._refusal_of_all()] += len(batch.columns["hi"])
+            return Batch(ExportChanges, empty_columns(ExportChanges), {"family": batch.meta["family"], "sources": []})
         columns = batch.columns
         sources = batch.meta["sources"]
         source, chosen = first_paths(columns["n_paths"], columns["path_source"], columns["path_set"])
@@ -97,12 +102,8 @@ class ExportEvaluation:
         """Return what is said of all routes of a source, before one of them is looked at."""
         policy = self._policy
         is_local = not source["name"]
-        if not self.group.is_known(self._config):
-            return ExportRefusal.UNKNOWN_NEIGHBOR
-        if policy is None and self.group.is_external:
-            return ExportRefusal.NO_POLICY  # RFC 8212 §2
-        if policy is not None and policy.default == "reject":
-            return ExportRefusal.REJECTED
+        if self._refusal_of_all():
+            return self._refusal_of_all()
         if policy is not None and is_local and not policy.originated_routes:
             return ExportRefusal.ORIGINATED
         if policy is not None and not is_local and not policy.learned_routes:
@@ -112,6 +113,14 @@ class ExportEvaluation:
         if is_between_internal and not (source.get("rr_client") or self.group.is_rr_client):
             return ExportRefusal.INTERNAL
         return ExportRefusal.NONE
+
+    def _refusal_of_all(self) -> ExportRefusal:
+        """Return why the group is told nothing at all, whatever the route; NONE if it may be told some."""
+        if not self.group.is_known(self._config):
+            return ExportRefusal.UNKNOWN_NEIGHBOR
+        if self._policy is None:
+            return ExportRefusal.NO_POLICY if self.group.is_external else ExportRefusal.NONE  # RFC 8212 §2
+        return ExportRefusal.REJECTED if self._policy.default == "reject" else ExportRefusal.NONE
 
     def _edits(self, source: dict) -> Edits:
         communities = community_edits(self._policy) if self._policy is not None else {}

@@ -266,3 +266,25 @@ def test_the_version_tells_what_exports_are_evaluated_with():
     """Another export block is another version."""
     assert version(config_of()) == version(config_of())
     assert version(config_of()) != version(config_of("export = { as_path_prepend = 1 }"))
+
+
+@pytest.mark.parametrize("policy", ['export = { default = "reject" }', ""])
+def test_a_group_that_is_told_nothing_gets_positions_without_rows(policy):
+    """Where policy refuses every route, a batch becomes one without rows, and the refused routes are counted."""
+    octets = np.frombuffer(attribute_set(), np.uint8)
+    columns = {
+        "hi": np.array([203 << 56], np.uint64),
+        "lo": np.empty(0, np.uint64),
+        "length": np.array([24], np.uint8),
+        "n_paths": np.ones(1, np.uint8),
+        "path_source": np.zeros(1, np.uint32),
+        "path_set": np.zeros(1, np.uint32),
+        "path_reason": np.zeros(1, np.uint8),
+        "set_offset": np.array([0, len(octets)], np.uint32),
+        "set_octets": octets,
+    }
+    evaluation = ExportEvaluation(config_of(external=policy), group_of())
+    made = evaluation.transform(Batch(BestChanges, columns, {"family": "ipv4-unicast", "sources": [TRANSIT]}))
+    assert made.n_rows == 0
+    assert evaluation.n_refused.sum() == evaluation.n_routes == 1
+    assert decode([bytes(frame) for frame in encode(made, 1)])[1].n_rows == 0
