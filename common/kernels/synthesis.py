@@ -55,6 +55,7 @@ class PrefixMaker:
     run: cython.ulonglong
     is_wanted: cython.bint
     run_chance: cython.uint
+    longest: cython.uint
     share: cython.uint
     _lengths: cython.const[cython.uchar][::1]
     _next: cython.ulonglong[::1]
@@ -93,6 +94,7 @@ class PrefixMaker:
         self._next = memoryview(allocate(65, np.uint64))
         self._stride = memoryview(allocate(65, np.uint64))
         self._shift = memoryview(allocate(65, np.uint64))
+        self.longest = 64 if is_wide else 32
         self._begin_lengths(SHORTEST if is_wide else SHORTEST - 8, 64 if is_wide else 32)
         self._begin_reserved()
 
@@ -150,7 +152,12 @@ class PrefixMaker:
                     self.is_wanted = (
                         self.share > 65535 or (mixed((self.run * GOLDEN ^ self.variant) & MASK64) & 0xFFFF) < self.share
                     )
+                bits = self._with_room(bits)
+                if bits == 0:
+                    break
                 network = self._next_network(bits)
+                if network == 0:
+                    continue
                 self.n_scanned += 1
                 if not self.is_wanted:
                     continue
@@ -177,18 +184,31 @@ class PrefixMaker:
     @cython.nogil
     @cython.exceptval(check=False)
     def _next_network(self, length: cython.uint) -> cython.ulonglong:
+        """Return the next network of a length, 0 when the last ones were reserved."""
         index: cython.ulonglong
         block: cython.ulonglong
         network: cython.ulonglong
-        first: cython.ulonglong
-        while True:
+        first: cython.ulonglong = IPV6_FIRST << (length - 16) if self.is_wide else IPV4_FIRST << (length - 8)
+        while self._next[length] < self._n_blocks(length) << BLOCK_BITS:
             index = self._next[length]
             self._next[length] = index + 1
             block = ((index >> BLOCK_BITS) * self._stride[length] + self._shift[length]) % self._n_blocks(length)
-            first = IPV6_FIRST << (length - 16) if self.is_wide else IPV4_FIRST << (length - 8)
             network = (first + (block << BLOCK_BITS) + (index & 7)) << (64 - length)
             if self.is_wide or not self._is_reserved(network, length):
                 return network
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _with_room(self, length: cython.uint) -> cython.uint:
+        """Return a length of which there are networks left, the same or a longer one; 0 when there is none."""
+        while self._next[length] >= self._n_blocks(length) << BLOCK_BITS:
+            length += 1
+            if length > self.longest:
+                return 0
+        return length
 
     @cython.cfunc
     @cython.inline
@@ -226,6 +246,8 @@ class SetMaker:
         pool: cython.const[cython.uint][::1],
     ):
         """path_lengths: 256 numbers of AS hops to draw from (1 to 15); pool: AS numbers to draw from."""
+        if not cython.compiled:
+            next_hop = memoryview(next_hop)
         if path_lengths.shape[0] != 256 or pool.shape[0] == 0 or next_hop.shape[0] > 16:
             raise ValueError("256 path lengths, AS numbers and a next hop are needed")
         self.state = (seed * 0x2545F4914F6CDD1D + 99) & 0xFFFFFFFFFFFFFFFF
