@@ -3,15 +3,21 @@
 All traffic of a benchmark stays inside them. Needs root and iproute2.
 """
 
+import ctypes
+import os
+import re
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
-ROUTER = "headrace-bench-router"
-PEERS = "headrace-bench-peers"
+NAME = "headrace-bench"
+ROUTER = f"{NAME}-router-{os.getpid()}"
+PEERS = f"{NAME}-peers-{os.getpid()}"
 ROUTER_ADDRESS = "10.77.0.1"
 ROUTER_ADDRESS_6 = "fd77::1"
 LISTENER_ADDRESS = "10.77.0.20"
 LISTENER_ASN = 64700
+CLONE_NEWNET = 0x40000000
 
 
 def sender_address(index: int) -> str:
@@ -50,9 +56,28 @@ def namespaces(n_senders: int = 4):
 
 
 def remove() -> None:
-    """Delete the namespaces if they exist."""
-    for name in (ROUTER, PEERS):
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+    """Delete the namespaces if they exist, and those of runs whose process has gone."""
+    shown = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    for name, pid in re.findall(rf"(?m)^({NAME}-\w+-(\d+))", shown):
+        if int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists():
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+@contextmanager
+def joined(namespace: str):
+    """Have this thread live in a namespace; sockets made here stay in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{namespace}") as away:
+        _set_namespace(libc, away.fileno())
+        try:
+            yield
+        finally:
+            _set_namespace(libc, home.fileno())
+
+
+def _set_namespace(libc: ctypes.CDLL, descriptor: int) -> None:
+    if libc.setns(descriptor, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def inside(namespace: str, *command: str) -> list[str]:

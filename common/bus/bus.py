@@ -10,7 +10,7 @@ from typing import Any
 from common.bus.batch import START, Batch, Position
 from common.bus.channels import control_endpoint, endpoint
 from common.bus.control import Control, Handler
-from common.bus.follower import CREDIT, Follower, Link
+from common.bus.follower import CREDIT, Follower, Link, Recorder
 from common.bus.relay import Relay, Upstream
 from common.bus.server import Server
 from common.bus.wire import Request, Transport
@@ -21,8 +21,18 @@ from common.runtime.loop import Loop
 class Bus:
     """The bus of one stage."""
 
-    def __init__(self, run_dir: str | Path, stage: str, instance: str, loop: Loop, transport: Transport, log: Log):
+    def __init__(
+        self,
+        run_dir: str | Path,
+        stage: str,
+        instance: str,
+        loop: Loop,
+        transport: Transport,
+        log: Log,
+        recorder: Recorder | None = None,
+    ):
         self.run_dir = run_dir
+        self._recorder = recorder
         self.stage = stage
         self.instance = instance
         self._loop = loop
@@ -120,5 +130,5 @@ class Bus:
         link = self._links.get(at)
         if link is None:
             reader = f"{self.stage}.{self.instance}"
-            link = self._links[at] = Link(self._transport, at, reader, self._loop, self._log)
+            link = self._links[at] = Link(self._transport, at, reader, self._loop, self._log, self._recorder)
         return Follower(link, channel, handle, **more)

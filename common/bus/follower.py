@@ -6,7 +6,7 @@ nothing of an earlier answer can be taken for the new one.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from common.bus.batch import START, Batch, Position, decode
 from common.bus.schema import SchemaError
@@ -24,15 +24,39 @@ from common.runtime.loop import Loop, Timer
 
 CREDIT: Final = 4 << 20
 """Octets an owner may have on the way to one follower."""
+LAG_IN_STEP: Final = 8192
+"""Changes of which nobody says that a reader who has yet to get them is behind."""
 FIRST_RETRY_S: Final = 0.25
 LAST_RETRY_S: Final = 10.0
+
+
+class Recorder(Protocol):
+    """Notes what is being handled (common/runtime/recorder.py)."""
+
+    def parts(self, batch: Batch, before: Position) -> list[Batch]:
+        """Return what is to be handled in the place of a batch that follows the position `before`."""
+
+    def note(self, batch: Batch) -> None:
+        """Note that a batch is being handled."""
+
+    def done(self) -> None:
+        """Note that nothing is being handled."""
 
 
 class Link:
     """One connection to an owner, shared by the followers of a stage."""
 
-    def __init__(self, transport: Transport, endpoint: str, reader: str, loop: Loop, log: Log):
+    def __init__(
+        self,
+        transport: Transport,
+        endpoint: str,
+        reader: str,
+        loop: Loop,
+        log: Log,
+        recorder: Recorder | None = None,
+    ):
         self.endpoint = endpoint
+        self.recorder = recorder
         self.reader = reader
         self.is_connected = False
         self.loop = loop
@@ -165,6 +189,11 @@ class Follower:
         return self._link.is_connected and self.refused is None
 
     @property
+    def owner(self) -> str:
+        """Whom it follows: stage and instance."""
+        return self._link.endpoint.rsplit("/", 1)[-1].removesuffix(".bus")
+
+    @property
     def lag(self) -> int:
         """Changes the owner had, at the last batch, that are not handled yet."""
         return max(0, self.head - self.position.sequence)
@@ -173,12 +202,19 @@ class Follower:
     def is_in_snapshot(self) -> bool:
         return self.position.cursor >= 0
 
+    @property
+    def is_in_step(self) -> bool:
+        """Whether it has had the whole table, and of the changes since then all but the latest."""
+        position = self.position
+        return self.is_connected and bool(position.epoch) and position.cursor < 0 and self.lag <= LAG_IN_STEP
+
     def status(self) -> dict[str, Any]:
         """Return a description, for status."""
         return {
             "endpoint": self._link.endpoint,
             "channel": self.channel,
             "connected": self.is_connected,
+            "in_step": self.is_in_step,
             "refused": self.refused or "",
             "epoch": self.position.epoch,
             "sequence": self.position.sequence,
@@ -233,7 +269,10 @@ class Follower:
         size = batch.n_octets
         self.head = batch.head
         self._owed += size
-        self._handle(batch)
+        if self._link.recorder is None:
+            self._handle(batch)
+        else:
+            self._handle_recorded(batch, self._link.recorder)
         self.n_batches += 1
         self.n_octets += size
         if self._subscription != subscription or self._is_closed:
@@ -245,6 +284,15 @@ class Follower:
         if self._owed * 4 >= self.credit:
             self._link.port.send(encode_credit(subscription, self._owed))
             self._owed = 0
+
+    def _handle_recorded(self, batch: Batch, recorder: Recorder) -> None:
+        subscription = self._subscription
+        for part in recorder.parts(batch, self.position):
+            recorder.note(part)
+            self._handle(part)
+            recorder.done()
+            if self._subscription != subscription or self._is_closed:
+                return
 
     def on_refusal(self, reason: str) -> None:
         """Note it, tell, and try again later."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from common.bus.batch import GAP, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position, empty_columns
 from common.bus.follower import Follower
+from common.bus.parts import part_flags, part_position
 from common.bus.server import Server, Source
 from common.bus.wire import Request
 
@@ -140,20 +141,14 @@ class RelaySource(Source):
             made = [_emptied(batch)]
         for index, each in enumerate(made):
             is_last = index == len(made) - 1
-            flags = batch.flags
-            if index:
-                flags &= ~(SNAPSHOT_BEGIN | GAP)
-            if not is_last:
-                flags &= ~SNAPSHOT_END
-            # A reader lost between two parts asks for the whole again: all is absolute state.
-            position = batch.position if is_last else _inside(batch, before)
+            position = batch.position if is_last else part_position(batch, before)
             passed = replace(
                 each,
                 channel=self._request.channel,
                 position=position._replace(epoch=f"{position.epoch}~{relay.version}"),
                 first=batch.first,
                 head=batch.head,
-                flags=flags,
+                flags=part_flags(batch, index == 0, is_last),
             )
             self._n_out += passed.n_octets
             self._pending.append(passed)
@@ -174,13 +169,6 @@ class RelaySource(Source):
 
     def _on_refused(self, reason: str) -> None:
         self._relay._server.refuse(self, f"upstream: {reason}")
-
-
-def _inside(batch: Batch, before: Position) -> Position:
-    """Return the position of a reader that has only a first part of what this batch became."""
-    if batch.flags & SNAPSHOT_BEGIN or before.epoch != batch.position.epoch:
-        return Position("", 0, -1)
-    return before
 
 
 def _emptied(batch: Batch) -> Batch:

@@ -50,11 +50,26 @@ STAGES: tuple[Column, ...] = (
     ("instance", "instance"),
     ("pid", "pid", str),
     ("state", "state"),
-    ("for", "uptime_s", duration),
+    ("since", "state_since_s", duration),
+    ("up", "uptime_s", duration),
     ("restarts", "restarts"),
     ("memory", "memory"),
-    ("why it ended last", "reasons", lambda reasons: reasons[-1]),
+    ("kernels", "kernels"),
+    ("waits for", "missing", ", ".join),
+    ("problem", "problem"),
 )
+READERS: tuple[Column, ...] = (
+    ("owner", "owner"),
+    ("channel", "channel"),
+    ("reader", "reader"),
+    ("", "tap", lambda value: "tap" if value else ""),
+    ("epoch", "epoch"),
+    ("position", "sequence"),
+    ("row", "cursor", lambda cursor: cursor if cursor >= 0 else ""),
+    ("lag", "lag"),
+    ("credit", "credit"),
+)
+REASONS_SHOWN = 3
 
 
 def rows_as_table(columns: Iterable[Column], rows: list[dict]) -> str:
@@ -142,21 +157,46 @@ def routes(router: Router, received: str, advertised: str, family: str, limit: i
 
 @showing
 def stages(router: Router, is_json: bool) -> None:
-    """Show all stages: process, state, restarts and memory."""
-    rows = {(row["stage"], row["instance"]): row for row in _supervised(router)}
-    for stage, instance in router.stages():
-        row = rows.setdefault((stage, instance), {"stage": stage, "instance": instance, "state": "running alone"})
-        answer = router.ask_or_error(stage, "status", instance)
-        if isinstance(answer, str):
-            row |= {"state": "silent", "reasons": [answer]}
-        else:
-            row |= {"pid": answer["pid"], "uptime_s": answer["uptime_s"], "status": answer}
+    """Show all stages: process, state, restarts with reasons, memory, and how far behind each reader is."""
+    rows = [_described(router, row) for row in _known_stages(router)]
     if not rows:
         say_and_exit(f"no stage answers in {router.run_dir}: is headrace running? (--run-dir or --config says where)")
-    for row in rows.values():
-        row["pss_octets"] = memory_octets(row.get("pid"))
-        row["memory"] = "" if row["pss_octets"] is None else f"{row['pss_octets'] / (1 << 20):.1f} MiB"
-    click.echo(as_json(list(rows.values())) if is_json else rows_as_table(STAGES, list(rows.values())))
+    if is_json:
+        click.echo(as_json(rows))
+        return
+    click.echo(rows_as_table(STAGES, rows))
+    readers = [
+        {"owner": f"{row['stage']}.{row['instance']}", **reader}
+        for row in rows
+        for reader in row.get("status", {}).get("bus", {}).get("readers", [])
+    ]
+    if readers:
+        click.echo()
+        click.echo(rows_as_table(READERS, readers))
+    for row in rows:
+        for reason in row.get("reasons", [])[-REASONS_SHOWN:]:
+            click.echo(f"{row['stage']}.{row['instance']} ended: {reason}")
+
+
+def _known_stages(router: Router) -> list[dict]:
+    """Return what the supervisor knows of each stage, and those that run alone."""
+    rows = {(row["stage"], row["instance"]): row for row in _supervised(router)}
+    for stage, instance in router.stages():
+        rows.setdefault((stage, instance), {"stage": stage, "instance": instance, "state": "running"})
+    return list(rows.values())
+
+
+def _described(router: Router, row: dict) -> dict:
+    """Return a stage with what it says of itself, and its memory."""
+    answer = router.ask_or_error(row["stage"], "status", row["instance"])
+    if isinstance(answer, dict):
+        row |= {name: answer[name] for name in ("pid", "uptime_s", "state", "state_since_s", "missing")}
+        row |= {"kernels": "compiled" if answer["compiled"] else "uncompiled", "status": answer}
+    elif row["state"] == "running":
+        row |= {"state": "silent", "problem": answer}
+    row["pss_octets"] = memory_octets(row.get("pid"))
+    row["memory"] = "" if row["pss_octets"] is None else f"{row['pss_octets'] / (1 << 20):.1f} MiB"
+    return row
 
 
 def refused_routes(router: Router, prefix: str, candidates: list[dict]) -> list[dict]:

@@ -98,13 +98,13 @@ def integer(minimum: int, maximum: int, also: tuple[int, ...] = ()) -> Kind:
     return Kind("integer", parse, limits)
 
 
-def number(minimum: float, maximum: float) -> Kind:
-    """A number, whole or not, within limits."""
-    limits = f"{minimum:g} to {maximum:g}"
+def number(minimum: float, maximum: float, also: tuple[float, ...] = ()) -> Kind:
+    """A number, whole or not, within limits, or one of `also`."""
+    limits = f"{minimum:g} to {maximum:g}" + "".join(f", or {value:g}" for value in also)
 
     def parse(value: Any) -> float:
         _typed(value, (int, float), "a number")
-        if not minimum <= value <= maximum:
+        if not minimum <= value <= maximum and value not in also:
             raise Unfit(f"must be {limits}, not {value}")
         return float(value)
 

@@ -141,6 +141,18 @@ class Supervisor:
     restart_reset_s: float = key(
         keys.number(1, 86400), "A stage that ran so long starts with the first pause again.", default=30.0, unit="s"
     )
+    hang_time_s: float = key(
+        keys.number(1, 3600, also=(0,)),
+        "A stage whose loop has not turned for so long is killed and started again; 0: never. "
+        "While a stage starts it may take six times as long.",
+        default=10.0,
+        unit="s",
+    )
+    quarantine_failures: int = key(
+        keys.integer(2, 1000, also=(0,)),
+        "A neighbor whose routes a stage was handling each of the last so many times it failed is stopped; 0: never.",
+        default=3,
+    )
     stop_time_s: float = key(
         keys.number(1, 600), "How long a stage may take to stop in order before it is killed.", default=10.0, unit="s"
     )

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +25,18 @@ from common.runtime.clock import Clock, SystemClock
 from common.runtime.log import LEVELS, Log, event
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
+from common.runtime.recorder import Recorder
+
+BEAT_S = 0.5
+"""How often a stage says that it lives."""
+
+
+class State(StrEnum):
+    """How far a stage is."""
+
+    STARTING = "starting"
+    SYNCING = "syncing"
+    IN_STEP = "in step"
 
 
 @dataclass(slots=True)
@@ -39,6 +52,8 @@ class Context:
     """For hashes of data from peers: random in production, fixed in tests."""
     request_stop: Callable[[str], None] = lambda reason: None
     """Ends the process in order."""
+    recorder: Recorder | None = None
+    """Where the supervisor looks for what this stage was doing."""
 
 
 class Stage:
@@ -61,6 +76,10 @@ class Stage:
     def status(self) -> dict[str, Any]:
         """Return what `headrace show stages` and the status page say of this stage."""
         return {}
+
+    def is_in_step(self) -> bool:
+        """Tell whether the stage has taken in all that its owners have told, beside what its followers know of it."""
+        return True
 
     def controls(self) -> dict[str, Handler]:
         """Return the questions this stage answers, beside the skeleton's."""
@@ -91,8 +110,9 @@ class Skeleton:
         self.stage = stage
         self.context = context
         self.reason = ""
+        self.state = State.STARTING
         self._load_config = load_config
-        self._started_at = context.clock.monotonic()
+        self._state_since = self._started_at = context.clock.monotonic()
         context.request_stop = self.stop
         context.bus.control(
             {
@@ -112,6 +132,7 @@ class Skeleton:
         """Start the stage."""
         self.stage.start()
         event(self.context.log, "started", kernels="compiled" if is_compiled() else "uncompiled", pid=os.getpid())
+        self._beat()
 
     def run(self) -> None:
         """Turn until stopped, then drain."""
@@ -142,11 +163,40 @@ class Skeleton:
         event(self.context.log, "reloaded")
         return {}
 
+    def _beat(self) -> None:
+        """Say that the loop turns, and look how far the stage is."""
+        if self.context.recorder is not None:
+            self.context.recorder.beat(self.context.clock.monotonic())
+        self._look()
+        self.context.loop.call_later(BEAT_S, self._beat)
+
+    def _look(self) -> None:
+        """Note, and log, when the stage has come into step or has fallen out of it."""
+        missing = self._missing()
+        state = State.IN_STEP if not missing and self.stage.is_in_step() else State.SYNCING
+        if state is self.state:
+            return
+        now = self.context.clock.monotonic()
+        if state is State.IN_STEP:
+            event(self.context.log, "in-step", after_s=now - self._state_since)
+        else:
+            event(self.context.log, "syncing", missing=" ".join(missing))
+        self.state, self._state_since = state, now
+
+    def _missing(self) -> list[str]:
+        """Return the channels whose whole table this stage does not have."""
+        followers = self.context.bus.followers()
+        return [f"{follower.owner}:{follower.channel}" for follower in followers if not follower.is_in_step]
+
     def status(self) -> dict[str, Any]:
         """Return the stage's own status and what the skeleton knows."""
         context = self.context
+        self._look()
         return {
             **self.stage.status(),
+            "state": self.state,
+            "state_since_s": round(context.clock.monotonic() - self._state_since, 3),
+            "missing": self._missing(),
             "stage": self.stage.name,
             "instance": self.stage.instance,
             "pid": os.getpid(),
@@ -184,7 +234,7 @@ class Skeleton:
         context.metrics.before_scrape(refresh)
 
 
-def make_context(config: Config, name: str, instance: str) -> Context:
+def make_context(config: Config, name: str, instance: str, recorder: Recorder | None = None) -> Context:
     """Return the context of a stage in a process of its own."""
     from common.bus.zmq_transport import ZmqTransport
 
@@ -199,17 +249,17 @@ def make_context(config: Config, name: str, instance: str) -> Context:
         clock=clock,
         count=lambda event_name: events.labels(event_name).inc(),
     )
-    bus = Bus(config.router.run_dir, name, instance, loop, ZmqTransport(loop), log)
-    return Context(clock, loop, bus, metrics, log, int.from_bytes(os.urandom(8), "little"))
+    bus = Bus(config.router.run_dir, name, instance, loop, ZmqTransport(loop), log, recorder)
+    return Context(clock, loop, bus, metrics, log, int.from_bytes(os.urandom(8), "little"), recorder=recorder)
 
 
-def run_stage(name: str, config: Config, instance: str = "0") -> int:
+def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder | None = None) -> int:
     """Run one stage in this process until SIGTERM or SIGINT; return the exit status.
 
     On SIGHUP the file the configuration came from is read again.
     """
     set_title(f"hr-{name}.{instance}")
-    context = make_context(config, name, instance)
+    context = make_context(config, name, instance, recorder)
     stage = stage_class(name)(config, instance, context)
     skeleton = Skeleton(stage, context, _loader(config.path))
     with wake_on_signals(context.loop):

@@ -6,6 +6,10 @@ every page.
 
     waiting ──timer──▶ running ──died──▶ waiting (0.1 s, 0.2 s, ... 10 s; from the beginning after 30 s of running)
                           └────SIGTERM──▶ stopping ──exit──▶ stopped
+
+Each child has a page of memory (recorder.py) where it notes that its loop turns and which batch it is handling. A child
+that has not turned for too long is killed. One that failed while it was handling a batch is started carefully: it takes
+batches apart by neighbor. If it fails at the same neighbor's routes again and again, that neighbor's session is ended.
 """
 
 import ctypes
@@ -21,11 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from common.bus.control import ControlError
+from common.bus.control import ControlError, ask
 from common.config.load import load
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.loop import Timer
+from common.runtime.recorder import Recorder
 from common.runtime.stage import make_context, run_stage, set_title, stage_class, wake_on_signals
 
 PID_FILE: Final = "headrace.pid"
@@ -34,8 +39,12 @@ STOP_ORDER: Final = ("speaker", None, "fib")
 """The speaker first, so that peers get a Cease; the fib last, so that packets find their way until the end."""
 PR_SET_PDEATHSIG: Final = 1
 
-Run = Callable[[str, Config, str], int]
-"""Runs one stage in this process: (name, config, instance) -> exit status."""
+START_PATIENCE: Final = 6
+"""A stage that has not turned yet may be silent so many times longer: a fib may have a full kernel to read."""
+ASK_TIME_S: Final = 2.0
+
+Run = Callable[[str, Config, str, Recorder], int]
+"""Runs one stage in this process: (name, config, instance, recorder) -> exit status."""
 
 
 class AlreadyRunning(Exception):
@@ -56,6 +65,10 @@ class Child:
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
     timer: Timer | None = None
     is_restart_wanted: bool = False
+    recorder: Recorder = field(default_factory=Recorder)
+    suspect: str = ""  # the neighbor whose routes it was handling when it failed last,
+    n_suspicions: int = 0  # and how many times in a row
+    killed_because: str = ""
 
     @property
     def label(self) -> str:
@@ -85,6 +98,8 @@ class Supervisor:
         self._waves: list[list[Child]] | None = None  # when stopping: who is still to be stopped, in order
         self._kill_timer: Timer | None = None
         self._reason = ""
+        self._looked_at = 0.0
+        self.quarantined: dict[str, str] = {}
 
     def run(self) -> int:
         """Run until SIGTERM or SIGINT; return the exit status."""
@@ -107,6 +122,7 @@ class Supervisor:
                 gc.freeze()
                 for child in self.children:
                     self._start(child)
+                self._look_for_hangs()
                 self._loop.run()
         finally:
             self.context.bus.close()
@@ -155,12 +171,13 @@ class Supervisor:
         return {
             "stage": "supervisor",
             "pid": os.getpid(),
+            "quarantined": self.quarantined,
             "stages": [
                 {
                     "stage": child.name,
                     "instance": child.instance,
                     "pid": child.pid,
-                    "state": child.state,
+                    "state": self._state_of(child),
                     "uptime_s": round(now - child.started_at, 3) if child.state == "running" else 0,
                     "restarts": child.n_restarts,
                     "reasons": list(child.reasons),
@@ -169,13 +186,26 @@ class Supervisor:
             ],
         }
 
+    def _state_of(self, child: Child) -> str:
+        return "starting" if child.state == "running" and not child.recorder.last_beat else child.state
+
     # ---- children -----------------------------------------------------------------------------------------------
 
     def _start(self, child: Child) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        pid = os.fork()
+        child.recorder.clear()
+        child.killed_because = ""
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # No memory or no room for a process now: that may pass.
+            event(self.context.log, "fork-failed", "error", child=child.label, problem=error)
+            child.state = "waiting"
+            child.delay_s = self.config.supervisor.restart_delay_maximum_s
+            child.timer = self._loop.call_later(child.delay_s, lambda: self._start(child))
+            return
         if pid == 0:
             self._become(child, parent)
         child.pid = pid
@@ -194,7 +224,7 @@ class Supervisor:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             os.closerange(3, 1 << 16)
             die_with_parent(parent)
-            status = self._run(child.name, self.config, child.instance)
+            status = self._run(child.name, self.config, child.instance, child.recorder)
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
         except BaseException:
@@ -224,13 +254,18 @@ class Supervisor:
             event(self.context.log, "stage-stopped", child=child.label, reason=reason)
             self._stop_wave()
             return
+        if child.killed_because:
+            reason = child.killed_because
         if child.is_restart_wanted:
             child.is_restart_wanted = False
             child.delay_s, reason = 0.0, f"{reason}, asked to"
-        elif ran_s >= config.restart_reset_s or not child.delay_s:
-            child.delay_s = config.restart_delay_s
         else:
-            child.delay_s = min(child.delay_s * 2, config.restart_delay_maximum_s)
+            if ran_s >= config.restart_reset_s or not child.delay_s:
+                child.delay_s = config.restart_delay_s
+            else:
+                child.delay_s = min(child.delay_s * 2, config.restart_delay_maximum_s)
+            if child.killed_because or not is_from_outside(reason):
+                reason += self._suspect(child, ran_s)
         child.state = "waiting"
         child.n_restarts += 1
         child.reasons.append(reason)
@@ -245,16 +280,94 @@ class Supervisor:
         )
         child.timer = self._loop.call_later(child.delay_s, lambda: self._start(child))
 
+    # ---- hangs and quarantine -----------------------------------------------------------------------------------
+
+    def _look_for_hangs(self) -> None:
+        """Kill stages whose loop has not turned for too long."""
+        limit_s = self.config.supervisor.hang_time_s
+        period_s = min(max(limit_s / 5, 0.1), 1.0)
+        now = self.context.clock.monotonic()
+        # If we could not look in time ourselves, the machine stood still, and the stages are not to blame.
+        has_stood_still = now - self._looked_at > 2 * period_s + 1.0
+        self._looked_at = now
+        if limit_s and not has_stood_still and self._waves is None:
+            for child in self.children:
+                self._check(child, now, limit_s)
+        self._loop.call_later(period_s, self._look_for_hangs)
+
+    def _check(self, child: Child, now: float, limit_s: float) -> None:
+        if child.state != "running" or child.killed_because:
+            return
+        last = child.recorder.last_beat
+        silent_s = now - (last or child.started_at)
+        if silent_s <= (limit_s if last else limit_s * START_PATIENCE):
+            return
+        child.killed_because = f"no sign of life for {silent_s:.0f} s"
+        event(self.context.log, "stage-hangs", "error", child=child.label, silent_s=silent_s)
+        os.kill(child.pid, signal.SIGKILL)
+
+    def _suspect(self, child: Child, ran_s: float) -> str:
+        """Note what a stage was handling when it failed; return that in words, for the reason."""
+        note = child.recorder.read()
+        if note is None:
+            if ran_s >= self.config.supervisor.restart_reset_s:
+                child.recorder.is_careful, child.suspect, child.n_suspicions = False, "", 0
+            return ""
+        child.recorder.is_careful = True
+        name = note.get("source", "")
+        child.n_suspicions = child.n_suspicions + 1 if name and name == child.suspect else int(bool(name))
+        child.suspect = name
+        limit = self.config.supervisor.quarantine_failures
+        if limit and child.n_suspicions >= limit:
+            child.n_suspicions = 0
+            self._quarantine(name, child)
+        at = f"{note.get('channel')} {note.get('sequence')}"
+        return f", handling {at} of {name}" if name else f", handling {at}"
+
+    def _quarantine(self, name: str, child: Child) -> None:
+        """End the session of a neighbor whose routes make a stage fail, until an operator starts it again."""
+        neighbor = self.config.neighbors.get(name)
+        if neighbor is None:
+            return
+        text = f"{name}: quarantined, its routes make {child.name} fail"
+        self.quarantined[name] = f"its routes make {child.label} fail"
+        event(self.context.log, "neighbor-quarantined", "error", neighbor=name, child=child.label)
+        try:
+            ask(
+                self.config.router.run_dir, "speaker", neighbor.speaker, "neighbor-stop", ASK_TIME_S,
+                name=name, text=text,
+            )  # fmt: skip
+        except (ControlError, TimeoutError) as error:
+            event(self.context.log, "quarantine-failed", "error", neighbor=name, problem=error)
+
     def _on_restart(self, question: dict[str, Any]) -> dict[str, Any]:
+        """{name: "rib" or "rib.0"} -> {restarted: [label], pids: [former process]}"""
         wanted = str(question.get("name", ""))
         chosen = [child for child in self.children if wanted in (child.name, child.label)]
         if not chosen:
-            raise ControlError(f"no stage {wanted!r:.60}")
+            labels = ", ".join(child.label for child in self.children)
+            raise ControlError(f"no stage {wanted!r:.60}; there are {labels}")
+        pids = [child.pid for child in chosen]
         for child in chosen:
-            if child.state == "running":
-                child.is_restart_wanted = True
-                os.kill(child.pid, signal.SIGTERM)
-        return {"restarted": [child.label for child in chosen]}
+            self._restart(child)
+        return {"restarted": [child.label for child in chosen], "pids": pids}
+
+    def _restart(self, child: Child) -> None:
+        """End a stage in order, so that it is started again at once; one that waits for its start waits no longer."""
+        if child.state == "waiting":
+            child.timer.cancel()
+            child.delay_s = 0.0
+            self._start(child)
+        elif child.state == "running" and not child.is_restart_wanted:
+            child.is_restart_wanted = True
+            os.kill(child.pid, signal.SIGTERM)
+            pid = child.pid
+            self._loop.call_later(self.config.supervisor.stop_time_s, lambda: self._kill_if_still(child, pid))
+
+    def _kill_if_still(self, child: Child, pid: int) -> None:
+        if child.pid == pid:
+            event(self.context.log, "stage-killed", "error", child=child.label)
+            os.kill(pid, signal.SIGKILL)
 
     # ---- stopping -----------------------------------------------------------------------------------------------
 
@@ -339,6 +452,11 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def is_from_outside(reason: str) -> bool:
+    """Tell whether a process was ended by somebody, not by what it did."""
+    return reason in ("signal SIGKILL", "signal SIGTERM", "signal SIGINT", "signal SIGHUP")
 
 
 def describe_exit(status: int) -> str:

@@ -56,6 +56,7 @@ class FibStage(Stage):
         self._retry_s = FIRST_RETRY_S
         self._known_troubles: set[tuple[Family, int]] = set()
         self._was_busy = False
+        self._is_settled = False  # the kernel has had all of the last snapshot
         self._scan = RouteScan()
 
     # ---- start and stop -----------------------------------------------------------------------------------------
@@ -266,6 +267,7 @@ class FibStage(Stage):
 
     def _handle(self, family: Family, batch: Batch) -> None:
         """Take a batch of the rib into the plan."""
+        self._is_settled &= not (batch.begins_snapshot or batch.ends_snapshot)
         self.plans[family].handle(batch)
         new = self.ways.take_new()
         if new:
@@ -289,6 +291,8 @@ class FibStage(Stage):
         n_queued = sum(plan.n_queued for plan in self.plans.values())
         if n_queued < QUEUE_LIMIT:
             self._grant()
+        if not n_queued and not self._is_settled:
+            self._is_settled = all(plan.is_confirmed for plan in self.plans.values())
         if self._was_busy and not n_queued:
             self._was_busy = False
             event(self.context.log, "kernel-in-step", "debug", routes=sum(p.n_installed for p in self.plans.values()))
@@ -357,6 +361,9 @@ class FibStage(Stage):
 
     def status(self) -> dict[str, Any]:
         return report.status(self)
+
+    def is_in_step(self) -> bool:
+        return self.kernel is None or self._is_settled
 
     def controls(self) -> dict:
         return {

@@ -189,6 +189,9 @@ class Rib(Stage):
             "tables": {family.label: _sizes(table) for family, table in self.loc_ribs.items()},
         }
 
+    def is_in_step(self) -> bool:
+        return self.is_open and not len(self.work)
+
     def controls(self) -> dict:
         lookup = Lookup(self.loc_ribs)
         return {"route": lookup.route, "routes": lookup.routes, "summary": lambda question: self.status()}

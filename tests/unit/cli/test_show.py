@@ -9,6 +9,15 @@ from click.testing import CliRunner
 from common.cli.asking import Router
 from common.cli.main import main
 
+READER = {
+    "reader": "policy.0", "channel": "adj-rib-in/ipv4-unicast", "tap": False,
+    "epoch": "e1", "sequence": 17, "cursor": -1,
+    "lag": 3, "credit": 96,
+}  # fmt: skip
+STATUS = {
+    "pid": 0, "uptime_s": 100.0, "state": "in step", "state_since_s": 90.0, "missing": [], "compiled": True,
+    "bus": {"readers": [READER], "followers": []},
+}  # fmt: skip
 ANSWERS = {
     ("speaker", "neighbors"): {"neighbors": [{"name": "transit-a", "asn": 64601, "state": "Established"}]},
     ("speaker", "neighbor"): {"name": "transit-a", "state": "Established", "tables": {"ipv4-unicast": {"n_told": 3}}},
@@ -27,16 +36,29 @@ ANSWERS = {
         ],
     },
     ("policy", "explain"): {"routes": [{"refusal": 4, "reason": "own AS in the path", "set": None}]},
-    ("supervisor", "status"): {"pid": 1, "stages": [{"stage": "rib", "instance": "0", "pid": 0, "state": "running"}]},
-    ("rib", "status"): {"pid": 0, "uptime_s": 1.0},
-    ("speaker", "status"): {"pid": 0, "uptime_s": 1.0},
+    ("supervisor", "status"): {
+        "pid": 1,
+        "stages": [
+            {
+                "stage": "rib",
+                "instance": "0",
+                "pid": 0,
+                "state": "running",
+                "restarts": 2,
+                "reasons": ["signal SIGSEGV"],
+            },
+            {"stage": "fib", "instance": "0", "pid": 0, "state": "waiting", "restarts": 1, "reasons": []},
+        ],
+    },
+    ("rib", "status"): {**STATUS, "state": "syncing", "missing": ["policy.0:adj-rib-in/ipv4-unicast"]},
+    ("speaker", "status"): STATUS,
 }
 
 
 @pytest.fixture
 def router(tmp_path, monkeypatch):
     """A run directory with sockets, and stages that give ANSWERS."""
-    for stage in ("speaker", "rib", "supervisor"):
+    for stage in ("speaker", "rib", "fib", "supervisor"):
         (tmp_path / f"{stage}.0.control").touch()
     asked = []
 
@@ -48,7 +70,7 @@ def router(tmp_path, monkeypatch):
             return {"routes": rows, "next": [first + len(rows)] if first + len(rows) < 3 else None}
         if arguments.get("name", "transit-a") != "transit-a":
             return "no neighbor"
-        return copy.deepcopy(ANSWERS[stage, question])
+        return copy.deepcopy(ANSWERS.get((stage, question), "no answer"))
 
     monkeypatch.setattr(Router, "ask_or_error", answer)
     return lambda *words: CliRunner().invoke(main, ["show", *words, "--run-dir", str(tmp_path)]), asked
@@ -110,8 +132,24 @@ def test_received_asks_the_speaker(router):
 def test_stages(router):
     """`show stages` joins what the supervisor knows with what answers by itself."""
     call, _ = router
-    rows = json.loads(call("stages", "--json").output)
-    assert {(row["stage"], row["state"]) for row in rows} == {("rib", "running"), ("speaker", "running alone")}
+    rows = {row["stage"]: row for row in json.loads(call("stages", "--json").output)}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "rib": "syncing",
+        "fib": "waiting",
+        "speaker": "in step",
+    }
+    assert rows["rib"]["missing"] == ["policy.0:adj-rib-in/ipv4-unicast"] and rows["rib"]["kernels"] == "compiled"
+
+
+def test_stages_as_a_table(router):
+    """People are shown state, restarts with reasons, and position and lag of every reader."""
+    call, _ = router
+    shown = call("stages").output
+    rib = next(line for line in shown.splitlines() if line.startswith("rib"))
+    assert "syncing" in rib and "compiled" in rib and "policy.0:adj-rib-in/ipv4-unicast" in rib
+    reader = next(line.split() for line in shown.splitlines() if line.startswith("rib.0") and "policy.0" in line)
+    assert reader == ["rib.0", "adj-rib-in/ipv4-unicast", "policy.0", "e1", "17", "3", "96"]
+    assert "rib.0 ended: signal SIGSEGV" in shown
 
 
 def test_nobody_there(tmp_path):

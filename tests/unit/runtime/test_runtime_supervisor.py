@@ -29,13 +29,14 @@ from common.runtime.supervisor import Supervisor
 
 run_dir = Path({run_dir!r})
 
-def run(name, config, instance):
+def run(name, config, instance, recorder):
     with open(run_dir / "order", "a") as order:
         order.write(f"start {{name}} {{os.getpid()}}\\n")
     if name == "policy" and not (run_dir / "second").exists():
         (run_dir / "second").touch()
         raise RuntimeError("a mistake in policy")
     loop = Loop()
+    recorder.beat(loop.clock.monotonic())
     signal.signal(signal.SIGTERM, lambda number, frame: loop.stop())
     signal.signal(signal.SIGHUP, lambda number, frame: (run_dir / f"hup-{{name}}").touch())
     with wake_on_signals(loop):
