@@ -357,8 +357,21 @@ class Speaker(Stage):
     # ---- flow -------------------------------------------------------------------------------------------------------
 
     def backlog(self) -> int:
-        """Return how many journal entries the slowest reader of the bus has yet to get."""
-        return max(table.journal.head - self._floor[family] for family, table in self.tables.items())
+        """Return how many changes are on their way: those read and not fetched yet, or chosen and not come back yet.
+
+        Counting both keeps the whole way short, so that one peer's full table does not stand in front of
+        another peer's single change.
+        """
+        coming_in = max(table.journal.head - self._floor[family] for family, table in self.tables.items())
+        going_out = max(
+            (
+                group.follower.lag
+                for group in self.groups
+                if group.follower.is_connected and not group.follower.is_in_snapshot
+            ),
+            default=0,
+        )
+        return max(coming_in, going_out)
 
     def _regulate_reading(self) -> None:
         for family in Family:
