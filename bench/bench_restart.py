@@ -50,17 +50,6 @@ PROTOCOL_BGP = 186
 COLUMNS = (
     "scenario", "killed", "seen s", "in step s", "UPDATEs", "kernel", "silence s", "peak MiB", "growth %", "CPU s",
 )  # fmt: skip
-    "scenario",
-    "killed",
-    "seen s",
-    "in step s",
-    "UPDATEs",
-    "kernel",
-    "silence s",
-    "peak MiB",
-    "growth %",
-    "CPU s",
-)
 
 
 class KernelWatch:
