@@ -16,13 +16,14 @@ def cases(scale: float = 1.0, module=exports) -> list:
     references = np.zeros(n_sets, np.uint32)
     told = np.zeros(n_rows // 8 + 1, np.uint8)
     nobody = np.zeros(n_rows, np.uint32)
+    last = np.zeros(n_rows + 1, np.uint32)
 
     def fill_and_empty() -> None:
-        table.apply(rows, sets, sources, references)
-        table.apply(rows, nobody, sources, references)
+        table.apply(rows, sets, sources, references, last, 1, 1)
+        table.apply(rows, nobody, sources, references, last, 1, 1)
 
     filled = module.ExportTable(n_rows + 1)
-    filled.apply(rows, sets, sources, np.zeros(n_sets, np.uint32))
+    filled.apply(rows, sets, sources, np.zeros(n_sets, np.uint32), last, 1, 1)
     return [
         ("export table, write, per row", 2 * n_rows, fill_and_empty),
         ("export table, select, per row", n_rows, lambda: filled.select(rows, told, 2)),

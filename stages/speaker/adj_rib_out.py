@@ -26,6 +26,7 @@ CHUNK_OCTETS = 1 << 18
 COLLECT_ENTRIES = 65536
 # Rows forgotten after which it is worth looking for sets that nobody refers to.
 SWEEP_ROWS = 4096
+NEVER = 1 << 63
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class Member:
     cursor: int = 0
     # The End-of-RIB is sent when the session has been told everything before this sequence; None: nothing is owed.
     end_of_rib_after: int | None = 0
+    # Changes before this sequence say nothing of what it holds: it was told the table out of their order.
+    exact_from: int = 0
     # The journal went on without it: what it was told and is gone must not be forgotten before it is told so.
     is_recovering: bool = False
     n_updates: int = 0
@@ -70,6 +73,8 @@ class AdjRibOut:
     exports: ExportTable = field(init=False)
     journal: Journal = field(init=False)
     _n_forgotten: int = field(init=False, default=0)
+    # Entries of the journal below have been settled.
+    _settled: int = field(init=False, default=1)
     _source_numbers: dict[str, int] = field(init=False, default_factory=dict)
     _scratch: np.ndarray = field(init=False)
 
@@ -90,7 +95,8 @@ class AdjRibOut:
             self.exports.mark_unconfirmed()
         self._apply(batch.columns, batch.meta)
         if batch.ends_snapshot:
-            self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references))
+            self.exports.ensure(self.prefixes.capacity)
+            self.journal.append(self.exports.sweep_unconfirmed(*self._journaled()))
             if not self.is_complete:
                 self.is_complete = True
                 for member in self.members.values():
@@ -111,6 +117,7 @@ class AdjRibOut:
                 member.sequence = self.journal.head
                 member.order = np.concatenate((gone, self.exports.ordered(self.attributes.capacity)))
                 member.cursor = 0
+                member.exact_from = NEVER
                 member.is_recovering = True
 
     def _apply(self, columns: dict[str, np.ndarray], meta: dict) -> None:
@@ -123,7 +130,16 @@ class AdjRibOut:
         numbers = np.array([*(self.source_number(source["name"]) for source in meta["sources"]), 0], np.uint32)
         sources = numbers[np.minimum(columns["source"], len(numbers) - 1)]
         self.exports.ensure(self.prefixes.capacity)
-        self.journal.append(self.exports.apply(rows, ids, sources, self.attributes.references))
+        self.journal.append(self.exports.apply(rows, ids, sources, *self._journaled()))
+
+    def _journaled(self) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Return what the export table has to know to note changes: references, latest entries, head, passed."""
+        self.journal.ensure_rows(self.prefixes.capacity)
+        return self.attributes.references, self.journal.last, self.journal.head, self._passed()
+
+    def _passed(self) -> int:
+        """Return the sequence below which every member has passed every change."""
+        return min((member.sequence for member in self.members.values()), default=self.journal.head)
 
     def source_number(self, name: str) -> int:
         """Return the number that stands for a neighbor as a source; local routes (no name) have 0."""
@@ -148,6 +164,7 @@ class AdjRibOut:
         if self.is_complete:
             member.order = self.exports.ordered(self.attributes.capacity)
             member.cursor = 0
+            member.exact_from = NEVER
             member.end_of_rib_after = self.journal.head
 
     def is_in_step(self, member: Member) -> bool:
@@ -160,7 +177,8 @@ class AdjRibOut:
         """Forget prefixes that are gone and every member has been told so."""
         if any(member.is_recovering for member in self.members.values()):
             return
-        limit = min((member.sequence for member in self.members.values()), default=self.journal.head)
+        limit = self._passed()
+        self._settle(limit)
         rows = self.journal.removable(limit, self.exports.sets, COLLECT_ENTRIES)
         if len(rows):
             self.prefixes.release(rows)
@@ -169,10 +187,27 @@ class AdjRibOut:
             self._n_forgotten = 0
             self.attributes.sweep()
 
+    def _settle(self, limit: int) -> None:
+        """Forget how routes were before changes that every member has passed."""
+        journal, references = self.journal, self.attributes.references
+        if not journal.is_held(self._settled):
+            self.exports.settle_all(references)
+            self._settled = journal.head
+            for member in self.members.values():
+                member.exact_from = max(member.exact_from, journal.head)
+            return
+        rows, following = journal.read(self._settled, COLLECT_ENTRIES)
+        self.exports.settle(rows[self._age(rows) > journal.head - limit], references)
+        self._settled = min(following, limit)
+
+    def _age(self, rows: np.ndarray) -> np.ndarray:
+        """Return how far back the latest change of each row lies in the journal (uint32)."""
+        return np.uint32(self.journal.head & 0xFFFFFFFF) - self.journal.last[rows]
+
     @property
     def has_garbage(self) -> bool:
         """Whether `collect` has not looked at everything yet."""
-        return not self.journal.is_swept(self.journal.head)
+        return self._settled < self.journal.head or not self.journal.is_swept(self.journal.head)
 
     def _begin_table(self, member: Member) -> None:
         member.sequence = self.journal.head
@@ -186,12 +221,13 @@ class AdjRibOut:
         """Return UPDATEs with the next of what a member has not been told, empty when it is in step."""
         if not self.is_complete:
             return []
+        position = max(member.sequence, member.exact_from) if member.order is None else 0
         rows = self._next_rows(member)
         n_missing = (self.prefixes.capacity + 7) // 8 - len(member.told)
         if n_missing > 0:
             member.told = grown(member.told, len(member.told) + n_missing)
         held = rows[(member.told[rows >> 3] >> (rows & 7) & 1).astype(bool)]
-        announce, withdraw = self.exports.select(rows, member.told, member.own_source)
+        announce, withdraw = self.exports.select(rows, member.told, member.own_source, self.journal.head, position)
         chunks = self._pack_withdrawals(member, withdraw) if len(withdraw) else []
         if len(announce):
             chunks += self._pack_announcements(member, announce, held)
@@ -207,10 +243,14 @@ class AdjRibOut:
             return rows
         end = self._end_of_set(member.order, member.cursor + ROWS_PER_TURN)
         rows = member.order[member.cursor : end]
+        # What has changed since the session came up comes with the changes.
+        rows = rows[self._age(rows) > self.journal.head - member.sequence]
         member.cursor = end
         if end == len(member.order):
             member.order = None
             member.is_recovering = False
+            if member.exact_from == NEVER:
+                member.exact_from = self.journal.head
         return rows
 
     def _end_of_set(self, order: np.ndarray, end: int) -> int:

@@ -3,6 +3,7 @@
 import socket
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ class Peer:
     def __init__(self):
         self.held: dict[str, bytes] = {}
         self.n_end_of_rib = 0
+        self.n_told_again = 0
         self._scanner = Scanner()
 
     def take(self, octets: bytes) -> None:
@@ -49,6 +51,7 @@ class Peer:
                 del self.held[text]  # nothing is withdrawn that was not announced
             else:
                 start, end = found.set_offset[number : number + 2]
+                self.n_told_again += self.held.get(text) == found.set_octets[start:end].tobytes()
                 self.held[text] = found.set_octets[start:end].tobytes()
 
 
@@ -138,6 +141,36 @@ def test_peers_hold_what_they_are_to_hold(script):
 def test_peers_the_journal_left_behind_recover(script):
     """The same when the journal holds only the last sixteen changes, so that slow peers are left behind."""
     play(World(journal_power=4), script)
+
+
+@settings(max_examples=200, deadline=None)
+@given(script=steps, name=st.sampled_from(NAMES))
+def test_a_peer_is_told_nothing_that_it_holds(script, name):
+    """A peer alone in its group, however slow, is never told a route as it holds it."""
+    world = World()
+    play(world, [(step, argument) for step, argument in script if argument not in NAMES or argument == name])
+    assert all(peer.n_told_again == 0 for peer in world.peers.values())
+
+
+@pytest.mark.parametrize("n_between", [0, 1, 20000])
+def test_there_and_back_is_not_told_to_a_slow_peer(n_between):
+    """A route that changed and changed back before a slow peer looked is not told it; a fast one is told both."""
+    world = World()
+    world.snapshot({"10.0.1.0/24": (SETS[0], "")})
+    for name in ("a", "b"):
+        world.join(name)
+    world.tell_all()
+    n_updates = {name: world.table.members[name].n_updates for name in ("a", "b")}
+    world.change({"10.0.1.0/24": (SETS[1], "")})
+    while not world.table.is_in_step(world.table.members["a"]):
+        world.tell("a")
+    world.change({f"{20 + n // 65536}.{n // 256 % 256}.{n % 256}.0/24": (SETS[2], "") for n in range(n_between)})
+    world.change({"10.0.1.0/24": (SETS[0], "")})
+    world.tell_all()
+    assert world.peers["a"].held == world.peers["b"].held
+    assert world.table.members["a"].n_updates > n_updates["a"] + 1
+    if not n_between:
+        assert world.table.members["b"].n_updates == n_updates["b"]
 
 
 def test_everything_gone_and_told_is_forgotten():
