@@ -13,6 +13,12 @@ from typing import Any
 
 REQUIRED = MISSING
 
+# What a change of a key costs a router that runs.
+LIVE = "live"  # nothing: it counts from now on
+EVALUATE = "evaluate"  # policies are evaluated again, and the differences told
+SESSION = "session"  # the session of the neighbor, or of all where the key is no neighbor's
+RESTART = "restart"  # a stage, or the router, has to be started again: until then nothing changes
+
 WELL_KNOWN_COMMUNITIES = {  # RFC 1997, RFC 3765, RFC 7999, RFC 8326
     "no-export": (65535, 65281),
     "no-advertise": (65535, 65282),
@@ -50,6 +56,7 @@ class Key:
     unit: str
     example: Any
     name: str = ""
+    change: str = LIVE
 
     @property
     def is_required(self) -> bool:
@@ -57,10 +64,20 @@ class Key:
 
 
 def key(
-    kind: Kind, sentence: str, *, default: Any = REQUIRED, unit: str = "", example: Any = None, name: str = ""
+    kind: Kind,
+    sentence: str,
+    *,
+    default: Any = REQUIRED,
+    unit: str = "",
+    example: Any = None,
+    name: str = "",
+    change: str = LIVE,
 ) -> Any:
-    """Declare a key as a field of a section; `default` is the value as TOML would have it; None means "not set"."""
-    declared = Key(kind, sentence, default, unit, example, name)
+    """Declare a key as a field of a section.
+
+    `default` is the value as TOML would have it; None means "not set". `change` is what a change costs.
+    """
+    declared = Key(kind, sentence, default, unit, example, name, change)
     if default is REQUIRED:
         return field(metadata={"key": declared})
     if default is None:

@@ -213,6 +213,7 @@ def _build(values: dict, path: Path | None) -> Config:
     """Make the objects; a neighbor takes from `router` and `policy` what it has not set itself."""
     sections = {name: section(**values[name]) for name, section in _SINGLE.items() if name in values}
     router, policy = sections["router"], sections.get("policy", _SINGLE["policy"]())
+    graceful_restart = sections.get("graceful_restart", _SINGLE["graceful_restart"]())
     neighbors = {}
     for entry in values["neighbor"]:
         for name, block in BLOCKS.items():
@@ -222,6 +223,7 @@ def _build(values: dict, path: Path | None) -> Config:
         inherited = {
             "next_hop_ipv4": router.next_hop_ipv4,
             "next_hop_ipv6": router.next_hop_ipv6,
+            "graceful_restart": graceful_restart.enabled,
             "enforce_first_as": policy.enforce_first_as and entry["asn"] != router.asn,
         }
         neighbors[entry["name"]] = Neighbor(**(inherited | entry))

@@ -26,7 +26,11 @@ def example() -> str:
 
 def reference() -> str:
     """Return the reference of all sections and keys as Markdown."""
-    parts = ["# Configuration reference\n\nOne TOML file; a key without a default is required.\n"]
+    parts = [
+        "# Configuration reference\n\nOne TOML file; a key without a default is required. What a change costs a router "
+        "that runs: `live` nothing,\n`evaluate` routes are evaluated again and differences told, `session` the session, "
+        "`restart`: it counts from the next start.\n"
+    ]
     for name, section in SECTIONS.items():
         header = "`[[neighbor]]`, once for each neighbor" if name == "neighbor" else f"`[{name}]`"
         parts.append(_reference_section(header, section))
@@ -70,9 +74,9 @@ def _toml(value: Any) -> str:
 
 
 def _reference_section(header: str, section: type) -> str:
-    rows = ["| key | type | default | limits | unit | |", "|---|---|---|---|---|---|"]
+    rows = ["| key | type | default | limits | unit | a change | |", "|---|---|---|---|---|---|---|"]
     for name, (_, entry) in keys_of(section).items():
-        cells = (f"`{name}`", entry.kind.name, _default(entry), _cell(entry.kind.limits), entry.unit)
+        cells = (f"`{name}`", entry.kind.name, _default(entry), _cell(entry.kind.limits), entry.unit, entry.change)
         rows.append(f"| {' | '.join(cells)} | {_cell(entry.sentence)} |")
     return "\n".join([f"## {header}\n\n{section.__doc__}\n", *rows, ""])
 

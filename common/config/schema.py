@@ -32,10 +32,17 @@ Prefix = IPv4Network | IPv6Network
 class Router:
     """What this router is, and where its processes meet."""
 
-    asn: int = key(keys.ASN, "Number of the autonomous system this router belongs to.", example=65000)
-    router_id: str = key(keys.ROUTER_ID, "BGP identifier, unique within the AS (RFC 6286).", example="10.77.0.1")
+    asn: int = key(
+        keys.ASN, "Number of the autonomous system this router belongs to.", example=65000, change=keys.SESSION
+    )
+    router_id: str = key(
+        keys.ROUTER_ID, "BGP identifier, unique within the AS (RFC 6286).", example="10.77.0.1", change=keys.SESSION
+    )
     run_dir: Path = key(
-        keys.DIRECTORY, "Directory of the ipc sockets and the pid file, made with mode 0700.", default="/run/headrace"
+        keys.DIRECTORY,
+        "Directory of the ipc sockets and the pid file, made with mode 0700.",
+        default="/run/headrace",
+        change=keys.RESTART,
     )
     listen: tuple[str, ...] = key(
         list_of(keys.ADDRESS, is_set=True),
@@ -55,12 +62,14 @@ class Router:
         "Own address told as next hop of IPv4 routes where the session's own address is of another family.",
         default=None,
         example="10.77.0.1",
+        change=keys.EVALUATE,
     )
     next_hop_ipv6: str | None = key(
         keys.ADDRESS_IPV6,
         "Own address told as next hop of IPv6 routes where the session's own address is of another family.",
         default=None,
         example="2001:db8:77::1",
+        change=keys.EVALUATE,
     )
 
 
@@ -69,17 +78,32 @@ class Fib:
     """Whether and where chosen routes are put into the kernel."""
 
     enabled: bool = key(
-        keys.BOOLEAN, "Put chosen routes into the kernel; false for a route server.", default=False, example=True
+        keys.BOOLEAN,
+        "Put chosen routes into the kernel; false for a route server.",
+        default=False,
+        example=True,
+        change=keys.RESTART,
     )
-    table: int = key(keys.integer(1, 4294967295), "Number of the kernel's routing table; 254 is main.", default=254)
-    metric: int = key(keys.integer(1, 4294967295), "Metric (priority) of the kernel routes.", default=20)
+    table: int = key(
+        keys.integer(1, 4294967295),
+        "Number of the kernel's routing table; 254 is main.",
+        default=254,
+        change=keys.RESTART,
+    )
+    metric: int = key(
+        keys.integer(1, 4294967295), "Metric (priority) of the kernel routes.", default=20, change=keys.RESTART
+    )
     nexthop_objects: bool = key(
         keys.BOOLEAN,
         "Let routes refer to one nexthop object for each next hop; false: each route names its gateway.",
         default=True,
+        change=keys.RESTART,
     )
     on_exit: str = key(
-        keys.choice("keep", "remove"), "What becomes of the kernel routes when Headrace stops.", default="keep"
+        keys.choice("keep", "remove"),
+        "What becomes of the kernel routes when Headrace stops.",
+        default="keep",
+        change=keys.RESTART,
     )
 
 
@@ -87,8 +111,10 @@ class Fib:
 class Status:
     """The status page, its JSON and the metrics of all stages."""
 
-    enabled: bool = key(keys.BOOLEAN, "Run the status stage.", default=True)
-    listen: str = key(keys.SOCKET_ADDRESS, "Where the page is served over HTTP.", default="127.0.0.1:8179")
+    enabled: bool = key(keys.BOOLEAN, "Run the status stage.", default=True, change=keys.RESTART)
+    listen: str = key(
+        keys.SOCKET_ADDRESS, "Where the page is served over HTTP.", default="127.0.0.1:8179", change=keys.RESTART
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +124,7 @@ class Log:
     level: str = key(
         keys.choice("debug", "info", "warning", "error"), "Least important level that is written.", default="info"
     )
-    format: str = key(keys.choice("text", "json"), "How a line is written.", default="text")
+    format: str = key(keys.choice("text", "json"), "How a line is written.", default="text", change=keys.RESTART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,19 +135,50 @@ class Policy:
         list_of(keys.PREFIX, is_set=True),
         "Prefixes nobody may announce, nor anything more specific.",
         default=MARTIANS,
+        change=keys.EVALUATE,
     )
-    maximum_length_ipv4: int = key(keys.integer(0, 32), "Longest IPv4 prefix accepted.", default=32, unit="bits")
-    maximum_length_ipv6: int = key(keys.integer(0, 128), "Longest IPv6 prefix accepted.", default=128, unit="bits")
+    maximum_length_ipv4: int = key(
+        keys.integer(0, 32), "Longest IPv4 prefix accepted.", default=32, unit="bits", change=keys.EVALUATE
+    )
+    maximum_length_ipv6: int = key(
+        keys.integer(0, 128), "Longest IPv6 prefix accepted.", default=128, unit="bits", change=keys.EVALUATE
+    )
     enforce_first_as: bool = key(
         keys.BOOLEAN,
         "Refuse routes of an external neighbor whose AS path does not start with its AS (RFC 4271 §6.3); "
         "a neighbor may set its own.",
         default=True,
+        change=keys.EVALUATE,
     )
     as_set: str = key(
         keys.choice("treat-as-withdraw", "accept"),
         "What is done with routes whose AS path has an AS_SET or AS_CONFED_SET (RFC 9774).",
         default="treat-as-withdraw",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GracefulRestart:
+    """How routes outlive a session, on both sides (RFC 4724, RFC 8538)."""
+
+    enabled: bool = key(keys.BOOLEAN, "Offer it to neighbors; a neighbor may have its own.", default=True)
+    restart_time_s: int = key(
+        keys.integer(1, 4095),
+        "How long neighbors are asked to keep this router's routes, and it keeps theirs, when the speaker is away.",
+        default=120,
+        unit="s",
+    )
+    stale_time_s: int = key(
+        keys.integer(1, 86400),
+        "How long a neighbor's stale routes are kept at most once its session is back, if no End-of-RIB comes.",
+        default=300,
+        unit="s",
+    )
+    selection_deferral_s: int = key(
+        keys.integer(1, 86400),
+        "How long, after a start, nothing is passed on before the End-of-RIB of those that promised one.",
+        default=120,
+        unit="s",
     )
 
 
@@ -162,29 +219,42 @@ class Supervisor:
 class ImportPolicy:
     """What is done with routes received from a neighbor; without the block an external neighbor's are refused."""
 
-    default: str = key(keys.choice("accept", "reject"), "What becomes of a route.", default="accept")
+    default: str = key(
+        keys.choice("accept", "reject"), "What becomes of a route.", default="accept", change=keys.EVALUATE
+    )
     local_pref: int | None = key(
         keys.integer(0, 4294967295),
         "LOCAL_PREF set on each route; not set: 100 for external neighbors, as received for internal ones.",
         default=None,
         example=120,
+        change=keys.EVALUATE,
     )
     add_communities: tuple[tuple[int, int], ...] = key(
-        list_of(keys.COMMUNITY), "Communities added to each route.", default=[], example=["65000:100"]
+        list_of(keys.COMMUNITY),
+        "Communities added to each route.",
+        default=[],
+        example=["65000:100"],
+        change=keys.EVALUATE,
     )
     add_large_communities: tuple[tuple[int, int, int], ...] = key(
-        list_of(keys.LARGE_COMMUNITY), "Large communities added to each route.", default=[], example=["65000:1:1"]
+        list_of(keys.LARGE_COMMUNITY),
+        "Large communities added to each route.",
+        default=[],
+        example=["65000:1:1"],
+        change=keys.EVALUATE,
     )
     remove_communities: tuple[tuple[int | None, int | None], ...] = key(
         list_of(keys.COMMUNITY_PATTERN),
         "Communities removed from each route, before any are added.",
         default=[],
         example=["65000:*"],
+        change=keys.EVALUATE,
     )
     remove_large_communities: tuple[tuple[int | None, int | None, int | None], ...] = key(
         list_of(keys.LARGE_COMMUNITY_PATTERN),
         "Large communities removed from each route, before any are added.",
         default=[],
+        change=keys.EVALUATE,
     )
 
 
@@ -192,28 +262,41 @@ class ImportPolicy:
 class ExportPolicy:
     """What is told to a neighbor; without the block an external neighbor is told nothing."""
 
-    default: str = key(keys.choice("accept", "reject"), "What becomes of a route.", default="accept")
-    learned_routes: bool = key(keys.BOOLEAN, "Tell routes learned from other neighbors.", default=True)
-    originated_routes: bool = key(keys.BOOLEAN, "Tell the prefixes of `router.originate`.", default=True)
-    as_path_prepend: int = key(keys.integer(0, 16), "How many times more the own AS is put before the path.", default=0)
+    default: str = key(
+        keys.choice("accept", "reject"), "What becomes of a route.", default="accept", change=keys.EVALUATE
+    )
+    learned_routes: bool = key(
+        keys.BOOLEAN, "Tell routes learned from other neighbors.", default=True, change=keys.EVALUATE
+    )
+    originated_routes: bool = key(
+        keys.BOOLEAN, "Tell the prefixes of `router.originate`.", default=True, change=keys.EVALUATE
+    )
+    as_path_prepend: int = key(
+        keys.integer(0, 16), "How many times more the own AS is put before the path.", default=0, change=keys.EVALUATE
+    )
     next_hop_self: bool = key(
         keys.BOOLEAN,
         "Tell internal neighbors this router as next hop; external ones are always told it.",
         default=False,
+        change=keys.EVALUATE,
     )
     add_communities: tuple[tuple[int, int], ...] = key(
-        list_of(keys.COMMUNITY), "Communities added to each route.", default=[]
+        list_of(keys.COMMUNITY), "Communities added to each route.", default=[], change=keys.EVALUATE
     )
     remove_communities: tuple[tuple[int | None, int | None], ...] = key(
-        list_of(keys.COMMUNITY_PATTERN), "Communities removed from each route, before any are added.", default=[]
+        list_of(keys.COMMUNITY_PATTERN),
+        "Communities removed from each route, before any are added.",
+        default=[],
+        change=keys.EVALUATE,
     )
     add_large_communities: tuple[tuple[int, int, int], ...] = key(
-        list_of(keys.LARGE_COMMUNITY), "Large communities added to each route.", default=[]
+        list_of(keys.LARGE_COMMUNITY), "Large communities added to each route.", default=[], change=keys.EVALUATE
     )
     remove_large_communities: tuple[tuple[int | None, int | None, int | None], ...] = key(
         list_of(keys.LARGE_COMMUNITY_PATTERN),
         "Large communities removed from each route, before any are added.",
         default=[],
+        change=keys.EVALUATE,
     )
 
 
@@ -223,23 +306,34 @@ class Neighbor:
 
     name: str = key(keys.NAME, "What the neighbor is called in logs, metrics and commands.", example="transit-a")
     description: str = key(keys.LINE, "A remark for people.", default="")
-    address: str = key(keys.ADDRESS, "The neighbor's address.", example="10.77.0.10")
+    address: str = key(keys.ADDRESS, "The neighbor's address.", example="10.77.0.10", change=keys.SESSION)
     port: int = key(keys.integer(1, 65535), "TCP port that is dialled.", default=179)
     local_address: str | None = key(
-        keys.ADDRESS, "Own address of the session; not set: as the kernel chooses.", default=None, example="10.77.0.1"
+        keys.ADDRESS,
+        "Own address of the session; not set: as the kernel chooses.",
+        default=None,
+        example="10.77.0.1",
+        change=keys.SESSION,
     )
-    asn: int = key(keys.ASN, "The neighbor's AS; the router's own makes it an internal neighbor.", example=64601)
+    asn: int = key(
+        keys.ASN,
+        "The neighbor's AS; the router's own makes it an internal neighbor.",
+        example=64601,
+        change=keys.SESSION,
+    )
     passive: bool = key(keys.BOOLEAN, "Wait to be called; false: dial, with back-off.", default=False)
     families: tuple[str, ...] = key(
         list_of(keys.choice(*FAMILIES), minimum=1, is_set=True),
         "Address families offered (RFC 4760).",
         default=list(FAMILIES),
+        change=keys.SESSION,
     )
     hold_time_s: int = key(
         keys.integer(3, 65535, also=(0,)),
         "Hold time proposed; the lower of both sides' counts; 0: no keepalives.",
         default=90,
         unit="s",
+        change=keys.SESSION,
     )
     connect_retry_s: int = key(
         keys.integer(1, 3600),
@@ -270,15 +364,40 @@ class Neighbor:
         unit="s",
     )
     enforce_first_as: bool | None = key(
-        keys.BOOLEAN, "As `policy.enforce_first_as`, for this neighbor.", default=None, example=True
+        keys.BOOLEAN,
+        "As `policy.enforce_first_as`, for this neighbor.",
+        default=None,
+        example=True,
+        change=keys.EVALUATE,
     )
     next_hop_ipv4: str | None = key(
-        keys.ADDRESS_IPV4, "As `router.next_hop_ipv4`, for this neighbor.", default=None, example="10.77.0.1"
+        keys.ADDRESS_IPV4,
+        "As `router.next_hop_ipv4`, for this neighbor.",
+        default=None,
+        example="10.77.0.1",
+        change=keys.EVALUATE,
     )
     next_hop_ipv6: str | None = key(
-        keys.ADDRESS_IPV6, "As `router.next_hop_ipv6`, for this neighbor.", default=None, example="2001:db8:77::1"
+        keys.ADDRESS_IPV6,
+        "As `router.next_hop_ipv6`, for this neighbor.",
+        default=None,
+        example="2001:db8:77::1",
+        change=keys.EVALUATE,
     )
-    speaker: str = key(keys.NAME, "Instance of the speaker stage that holds the session.", default="0")
+    graceful_restart: bool | None = key(
+        keys.BOOLEAN, "As `graceful_restart.enabled`, for this neighbor.", default=None, example=True
+    )
+    send_hold_time_s: int | None = key(
+        keys.integer(10, 65535),
+        "The session ends when the neighbor has taken nothing for so long (RFC 9687); not set: 480, or twice the hold "
+        "time if that is more.",
+        default=None,
+        unit="s",
+        example=480,
+    )
+    speaker: str = key(
+        keys.NAME, "Instance of the speaker stage that holds the session.", default="0", change=keys.SESSION
+    )
     import_: ImportPolicy | None = field(default=None, metadata={"section": "import"})
     export: ExportPolicy | None = field(default=None, metadata={"section": "export"})
 
@@ -293,6 +412,7 @@ class Config:
     fib: Fib = field(default_factory=Fib)
     status: Status = field(default_factory=Status)
     log: Log = field(default_factory=Log)
+    graceful_restart: GracefulRestart = field(default_factory=GracefulRestart)
     supervisor: Supervisor = field(default_factory=Supervisor)
     path: Path | None = None
 
@@ -308,6 +428,7 @@ SECTIONS: dict[str, type] = {
     "fib": Fib,
     "status": Status,
     "log": Log,
+    "graceful_restart": GracefulRestart,
     "supervisor": Supervisor,
 }
 BLOCKS: dict[str, type] = {"import": ImportPolicy, "export": ExportPolicy}

@@ -1,9 +1,9 @@
 """The export table: what the members of one peer group are to hold, one route a prefix row, and what each was told.
 
-Owns columns indexed by prefix row: attribute set, source and flags, and for changes that not every member has been told
-yet, base and first. Set 0 means that there is no route: a row that was told is a tombstone until every member has been
-told its end. Never knows a prefix or an octet of a set; what one member has been told is a bitset that the caller keeps,
-one bit a prefix row.
+Owns columns indexed by prefix row: attribute set, source and flags, and for changes that not every member has passed,
+base and first. Set 0 means that there is no route: a row that was told is a tombstone until every member has been told
+its end. Never knows a prefix or an octet of a set; what one member has been told is a bitset that the caller keeps, one
+bit a prefix row.
 
 The table is an Adj-RIB-Out (RFC 4271 §3.2) kept once for many peers. What each of them holds is not kept, but often
 follows: a row's *base* is the set that stood before the oldest change that some member has not passed, *first* the

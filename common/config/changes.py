@@ -1,0 +1,107 @@
+"""What a new configuration means for a router that runs: each difference, and what it costs.
+
+Owns: the comparison of two configurations, key by key; what a change of a key costs is declared with the key
+(schema.py). Never: applies a change.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from common.config.keys import EVALUATE, LIVE, RESTART, SESSION, keys_of
+from common.config.schema import BLOCKS, SECTIONS, Config, Neighbor
+
+WORDS = {
+    LIVE: "applied live",
+    EVALUATE: "routes are evaluated again, the differences told",
+    SESSION: "costs a session",
+    RESTART: "only at the next start",
+}
+# Which stage takes a key of a section only at its start; of the others the whole router.
+RESTARTED = {"fib": "fib", "status": "status"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference: the key as a dotted path, both values as text, what it costs, and the sessions it costs."""
+
+    path: str
+    before: str
+    after: str
+    cost: str
+    sessions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        words = WORDS[self.cost]
+        if self.cost == SESSION:
+            words = f"costs the session{'s' if len(self.sessions) > 1 else ''} of {', '.join(self.sessions)}"
+        elif self.cost == RESTART:
+            stage = RESTARTED.get(self.path.partition(".")[0])
+            words += f" of {f'the {stage} stage' if stage else 'the router'}"
+        return f"{self.path}: {self.before} -> {self.after}: {words}"
+
+
+def changes(old: Config, new: Config) -> list[Change]:
+    """Return every difference between two configurations."""
+    everybody = tuple(sorted(old.neighbors.keys() & new.neighbors.keys()))
+    found: list[Change] = []
+    for name, section in SECTIONS.items():
+        if name == "neighbor":
+            found += _of_neighbors(old, new)
+        else:
+            found += _between(section, getattr(old, name), getattr(new, name), name, everybody)
+    return found
+
+
+def costs_session(old: Neighbor, new: Neighbor) -> bool:
+    """Tell whether a neighbor's session cannot go on with its new configuration."""
+    return any(
+        entry.change == SESSION and getattr(old, item.name) != getattr(new, item.name)
+        for item, entry in keys_of(Neighbor).values()
+    )
+
+
+def _of_neighbors(old: Config, new: Config) -> Iterator[Change]:
+    for name in sorted(old.neighbors.keys() | new.neighbors.keys()):
+        before, after = old.neighbors.get(name), new.neighbors.get(name)
+        path = f"neighbor.{name}"
+        if before is None:
+            yield Change(path, "none", f"AS {after.asn}, {after.address}", LIVE)
+        elif after is None:
+            yield Change(path, f"AS {before.asn}, {before.address}", "none", SESSION, (name,))
+        else:
+            yield from _between(Neighbor, before, after, path, (name,))
+            for block, section in BLOCKS.items():
+                field = "import_" if block == "import" else block
+                yield from _of_block(section, getattr(before, field), getattr(after, field), f"{path}.{block}")
+
+
+def _of_block(section: type, before: Any, after: Any, path: str) -> Iterator[Change]:
+    if (before is None) != (after is None):
+        yield Change(path, "none" if before is None else "set", "none" if after is None else "set", EVALUATE)
+    elif before is not None:
+        yield from _between(section, before, after, path, ())
+
+
+def _between(section: type, before: Any, after: Any, path: str, sessions: tuple[str, ...]) -> Iterator[Change]:
+    for name, (item, entry) in keys_of(section).items():
+        values = getattr(before, item.name), getattr(after, item.name)
+        if values[0] == values[1]:
+            continue
+        cost = LIVE if entry.change == SESSION and not sessions else entry.change
+        told = sessions if cost == SESSION else ()
+        yield Change(f"{path}.{name}", *map(_text, values), cost, told)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text_of_item, value))}]"
+    return str(value)
+
+
+def _text_of_item(value: Any) -> str:
+    return ":".join("*" if part is None else str(part) for part in value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,77 @@
+"""What the differences between two configurations cost."""
+
+import pytest
+
+from common.config import loads
+from common.config.changes import changes, costs_session
+
+BASE = """
+[router]
+asn = 65000
+router_id = "10.77.0.1"
+originate = ["192.0.2.0/24"]
+[[neighbor]]
+name = "a"
+address = "10.77.0.10"
+asn = 64601
+hold_time_s = 90
+import = { default = "accept", local_pref = 120 }
+export = { default = "accept" }
+[[neighbor]]
+name = "b"
+address = "10.77.0.11"
+asn = 64602
+"""
+
+
+def lines(new: str) -> list[str]:
+    return [str(change) for change in changes(loads(BASE), loads(new))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('["192.0.2.0/24"]', "[]", "router.originate: [192.0.2.0/24] -> []: applied live"),
+        ("asn = 65000", "asn = 65001", "router.asn: 65000 -> 65001: costs the sessions of a, b"),
+        ("local_pref = 120", "local_pref = 80", "neighbor.a.import.local_pref: 120 -> 80: routes are evaluated again"),
+        (
+            'import = { default = "accept", local_pref = 120 }',
+            "",
+            "neighbor.a.import: set -> none: routes are evaluated",
+        ),
+        ("hold_time_s = 90", "hold_time_s = 30", "neighbor.a.hold_time_s: 90 -> 30: costs the session of a"),
+        ("hold_time_s = 90", "hold_time_s = 90\npassive = true", "neighbor.a.passive: false -> true: applied live"),
+        (
+            "[[neighbor]]",
+            "[fib]\ntable = 7\n[[neighbor]]",
+            "fib.table: 254 -> 7: only at the next start of the fib stage",
+        ),
+        ('address = "10.77.0.11"', 'address = "10.77.0.12"', "neighbor.b.address: 10.77.0.11 -> 10.77.0.12: costs the"),
+    ],
+)
+def test_one_difference(before, after, said):
+    """Each difference is told alone, with what it costs."""
+    assert before in BASE
+    (line,) = lines(BASE.replace(before, after, 1))
+    assert line.startswith(said)
+
+
+def test_neighbors_come_and_go():
+    """A new neighbor costs nothing, one that is taken away its session."""
+    renamed = BASE.replace('name = "b"', 'name = "c"')
+    assert lines(renamed) == [
+        "neighbor.b: AS 64602, 10.77.0.11 -> none: costs the session of b",
+        "neighbor.c: none -> AS 64602, 10.77.0.11: applied live",
+    ]
+
+
+def test_nothing_changed():
+    """The same file twice makes no difference, however it is spaced."""
+    assert lines(BASE + "\n# a remark\n") == []
+
+
+def test_costs_session():
+    """Policy costs a neighbor no session, its address does."""
+    old = loads(BASE).neighbors["a"]
+    assert not costs_session(old, loads(BASE.replace("120", "80")).neighbors["a"])
+    assert costs_session(old, loads(BASE.replace("10.77.0.10", "10.77.0.13")).neighbors["a"])
