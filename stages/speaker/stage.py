@@ -77,6 +77,7 @@ class Speaker(Stage):
         self.groups = PeerGroups(config, instance, context.loop, context.bus, context.log, context.seed)
         self.is_reading_paused = False
         self.n_pauses = 0
+        self._is_draining = False
         self._server: Server | None = None
         self._taps: Taps | None = None
         self._listeners: dict[str, Listener] = {}
@@ -163,6 +164,8 @@ class Speaker(Stage):
             self._listen()
 
     def drain(self) -> None:
+        """End the sessions, but withdraw nothing: who reads us keeps what it has, as if this process had died."""
+        self._is_draining = True
         self._stop_listening()
         for neighbor in list(self.neighbors):
             self.neighbors.stop(neighbor, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN)
@@ -263,7 +266,7 @@ class Speaker(Stage):
 
     def on_down(self, neighbor: Neighbor, reason: str) -> None:
         """Withdraw a neighbor's routes, and tell it nothing more."""
-        for family in neighbor.families:
+        for family in () if self._is_draining else neighbor.families:
             self.ended[family].discard(neighbor.source)
             self.tables[family].purge(neighbor.name)
             self._mark(family, neighbor.source, SessionEvent.DOWN)

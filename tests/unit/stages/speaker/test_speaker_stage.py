@@ -297,6 +297,16 @@ def test_shutdown_says_farewell(router):
     assert peer.take(3)[:2] == bytes((6, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN))
 
 
+def test_shutdown_withdraws_nothing(router):
+    """What this process knew is left to its readers, so that the kernel's routes outlive an orderly stop."""
+    peer = router.peer("a").open()
+    peer.send(update({"10.1.0.0/24": PATH_A}))
+    router.run_until(lambda: router.reader.prefixes("a"))
+    router.speaker.drain()
+    router.run_until_quiet()
+    assert router.reader.prefixes("a") == {"10.1.0.0/24"} and ("a", DOWN) not in router.reader.events
+
+
 def test_reload_ends_and_begins_sessions(router):
     """A neighbor that is removed gets a Cease; one that changed too, and may come back."""
     a, b = router.peer("a").open(), router.peer("b").open()
