@@ -47,8 +47,8 @@ def marked(n: int, *, local_pref: int | None = None, more: tuple[str, ...] = ())
 
 
 def plain(n: int) -> list[Announcement]:
-    """Return what daemon n announces for a while: a prefix of each family without more than it needs."""
-    return [Announcement(prefix=f"198.19.{n}.0/24"), Announcement(prefix=f"2001:db8:1{n:02x}::/48")]
+    """Return what daemon n announces for a while: a prefix of each family, with a MED, as FRR leaves out none."""
+    return [Announcement(prefix=prefix, med=7) for prefix in (f"198.19.{n}.0/24", f"2001:db8:1{n:02x}::/48")]
 
 
 class Exchange:
@@ -70,7 +70,14 @@ class Exchange:
         return daemon
 
     def start(self) -> None:
-        """Start everything, the router first, and wait until all sessions are up."""
+        """Start everything, the router first, and wait until all sessions are up; the logs say why if they are not."""
+        try:
+            self._start()
+        except Exception as error:
+            error.add_note(self.network.logs())
+            raise
+
+    def _start(self) -> None:
         self.router.start()
         for daemon in self.daemons.values():
             daemon.start()

@@ -30,7 +30,11 @@ def address(n: int, version: int = 4) -> str:
     return f"fd99::{n:x}" if version == 6 else f"10.99.0.{n}"
 
 
-def wait_until(condition: Callable[[], Value], what: str | Callable[[], str], deadline_s: float = float(__import__("os").environ.get("DL", 30))) -> Value:
+def wait_until(
+    condition: Callable[[], Value],
+    what: str | Callable[[], str],
+    deadline_s: float = float(__import__("os").environ.get("DL", 30)),
+) -> Value:
     """Return what `condition` returns once that is true; fail with `what` after the deadline."""
     end = time.monotonic() + deadline_s
     pause = threading.Event()
@@ -127,11 +131,7 @@ class Network:
     def logs(self, n_lines: int = 40) -> str:
         """Return the last lines of what each program wrote."""
         paths = dict.fromkeys(program.log for program in self.programs)
-        return "\n".join(
-            line
-            for path in paths
-            for line in (f"--- {path}", *telling_lines(path)[-n_lines:])
-        )
+        return "\n".join(line for path in paths for line in (f"--- {path}", *telling_lines(path)[-n_lines:]))
 
     def close(self) -> None:
         """End everything and remove it."""
@@ -147,7 +147,9 @@ class Network:
 
 def telling_lines(path: Path) -> list[str]:
     """Return the lines of a log, without what FRR says of zebra not being there."""
-    return [line for line in path.read_text(errors="replace").splitlines() if "zclient_send_message() failed" not in line]
+    return [
+        line for line in path.read_text(errors="replace").splitlines() if "zclient_send_message() failed" not in line
+    ]
 
 
 def batch(namespace: str, *commands: str) -> None:

@@ -20,7 +20,7 @@ class Daemon:
     name: ClassVar[str]
     program_name: ClassVar[str]
     can_refresh: ClassVar[bool] = True
-    can_say_why: ClassVar[bool] = True
+    has_shutdown_text: ClassVar[bool] = True  # RFC 9003
     has_extended_messages: ClassVar[bool] = True
 
     def __init__(
@@ -119,7 +119,7 @@ class Daemon:
         raise NotImplementedError
 
     def shut_down(self, text: str) -> None:
-        """End the session with a Cease that carries a text (RFC 9003), and leave it so."""
+        """End the session with a Cease that carries a text, where it can, and leave it so."""
         raise NotImplementedError
 
     def bring_up(self) -> None:

@@ -16,12 +16,12 @@ FAMILIES = ("ipv4 unicast", "ipv6 unicast")
 class ExaBgp(Daemon):
     """ExaBGP 4, told what to do through a file that its API process follows.
 
-    Its configuration goes wrong with IPv6 prefixes of 32 bits, so tests take others.
+    It goes wrong with IPv6 prefixes of 32 bits in its configuration, and with shutdown texts that it receives.
     """
 
     name = "exabgp"
     program_name = "exabgp"
-    can_say_why = False
+    has_shutdown_text = False
 
     def launch(self) -> Program:
         self._heard = Path(self.write("heard", ""))
@@ -132,7 +132,7 @@ neighbor {self.peer} {{
             self._order(f"announce route-refresh {family}")
 
     def shut_down(self, text: str) -> None:
-        """It can end a session with a subcode, but with no text of ours; and it comes back at once."""
+        """It can end a session with a subcode, but with no text of ours, and comes back at once."""
         self._order(f"neighbor {self.peer} teardown 2")
 
     def bring_up(self) -> None:
