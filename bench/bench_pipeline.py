@@ -32,7 +32,7 @@ class Feed:
         self.process = subprocess.Popen(
             topology.inside(
                 topology.PEERS, sys.executable, "-m", "stages.feed.command", "--target", topology.ROUTER_ADDRESS,
-                "--listener", listener, "--hold", *options,
+                "--listener", listener, "--events", "--hold", *options,
             ),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

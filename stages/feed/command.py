@@ -1,15 +1,22 @@
-"""`headrace feed`: a load test from the command line, against Headrace or any other BGP speaker."""
+"""`headrace feed`: load tests from the command line, against Headrace or any other BGP speaker."""
 
 import json
 import selectors
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
+from stages.feed import scenario as scenarios
+from stages.feed.display import Display, summary_lines
 from stages.feed.load import Load, LoadFailed, Player
+from stages.feed.mrt import MrtError, summarize
 from stages.feed.neighbor import Plan
+from stages.feed.plot import plot
+from stages.feed.scenario import Scenario, ScenarioError, Target
 from stages.feed.source import PrefixList, Ready, Source, Synthetic
+from stages.feed.steps import Run
 
 
 def parse_neighbor(text: str) -> Plan:
@@ -26,87 +33,241 @@ def make_source(variant: int, size: int, seed: int, prefixes: Path | None) -> So
     """Make what one sender announces: synthetic, or with the prefixes of a list file."""
     if prefixes is not None:
         return PrefixList(prefixes, size or None, seed, variant)
-    return Synthetic(size, seed, variant) if size else Synthetic(seed=seed, variant=variant)
+    return Synthetic(size or Synthetic().size, seed, variant)
 
 
-PREFIX_LIST = click.Path(exists=True, dir_okay=False, path_type=Path)
+def from_flags(
+    target: str, port: int, senders, listeners, size: int, seed: int, prefixes: Path | None, time_limit: float,
+    probes: int, probe_interval: float, probes_while_loading: bool,
+) -> Scenario:  # fmt: skip
+    """Make a scenario of flags: senders send, listeners must come to hold it all; probes before or after."""
+    plans = [parse_neighbor(text) for text in senders]
+    players: list[tuple[Plan, Source]] = []
+    for variant, plan in enumerate(plans):
+        is_prober = probes_while_loading and variant == 0
+        players.append((plan, Ready() if is_prober else make_source(variant, size, seed, prefixes)))
+    for text in listeners:
+        plan = parse_neighbor(text)
+        plan.n_expected = None if plans else 0
+        players.append((plan, Ready()))
+    probing = {"count": probes, "interval_s": probe_interval}
+    steps: list[tuple[str, dict]] = [("connect", {}), ("send", {}), ("converge", {})]
+    if probes_while_loading:
+        steps = [steps[0], ("probe", {**probing, "background": True}), *steps[1:], ("probe-end", {})]
+    elif probes:
+        steps.append(("probe", probing))
+    return Scenario("flags", "", time_limit, [Target(address=target, port=port)], players, set(), steps)
+
+
+class Performance:
+    """A scenario being carried through, with all that is shown and written of it."""
+
+    def __init__(self, scenario: Scenario, is_events: bool):
+        self.scenario = scenario
+        self.is_events = is_events
+        self.display = None if is_events else Display()
+        target = scenario.targets[0]
+        self.player = Player(
+            Load(
+                (target.address, target.port),
+                [(plan, source) for plan, source in scenario.players if not _only_listens(source, plan)],
+                [plan for plan, source in scenario.players if _only_listens(source, plan)],
+                time_limit_s=scenario.time_limit_s,
+                watch=self.display.watch if self.display else None,
+                late=frozenset(scenario.late),
+            )
+        )
+        self.run = Run(self.player, set(scenario.late))
+        self.failure = ""
+
+    def event(self, name: str, **more) -> None:
+        """Tell a program that reads along what has happened."""
+        if self.is_events:
+            print(json.dumps({"event": name, **more}), flush=True)
+
+    def perform(self) -> None:
+        """Do all steps; what goes wrong is in `failure`."""
+        steps = self.scenario.steps
+        if not any(name == "connect" for name, _ in steps[:1]):
+            steps = [("connect", {}), *steps]
+        try:
+            for name, keys in steps:
+                if self.display:
+                    self.display.on_step(name)
+                self.run.perform([(name, keys)])
+                if name == "connect":
+                    self.event("established")
+        except (LoadFailed, ValueError) as error:
+            self.failure = str(error)
+        except OSError as error:
+            self.failure = f"can't connect: {error.strerror or error}"
+        except KeyboardInterrupt:
+            self.failure = "stopped from the keyboard"
+        if self.display:
+            self.display.end()
+
+    @property
+    def is_good(self) -> bool:
+        return self.run.is_good and not self.failure
+
+    def report(self) -> dict:
+        """Return all that was found."""
+        report = self.player.report()
+        verdicts = [step["verdict"] for step in self.run.report if "verdict" in step]
+        return {
+            "scenario": self.scenario.name,
+            "is_good": self.is_good,
+            "failure": self.failure,
+            **report,
+            "verdict": verdicts[-1] if verdicts else {},
+            "steps": self.run.report,
+        }
+
+    def svg(self) -> str:
+        """Return the plot of what was held, and of the delays."""
+        names = list(self.player.samples[-1][1]) if self.player.samples else []
+        held = [(name, [(at, counts.get(name, 0)) for at, counts in self.player.samples]) for name in names]
+        delays = [] if self.player.probes is None else [each * 1e3 for each in self.player.probes.delays_s]
+        return plot(self.scenario.name, held, delays)
+
+    def hold(self) -> None:
+        """Keep the sessions up until standard input ends."""
+        waiting = selectors.DefaultSelector()
+        waiting.register(sys.stdin, selectors.EVENT_READ)
+        with suppress(LoadFailed, KeyboardInterrupt):
+            self.player.idle(lambda: bool(waiting.select(0)))
+        self.event("end", **self.report())
+
+
+def _only_listens(source: Source, plan: Plan) -> bool:
+    return isinstance(source, Ready) and not source.pieces and plan.n_expected != 0
+
+
+def _show(context: click.Context, option: click.Parameter, name: str | None) -> None:
+    if name is None or context.resilient_parsing:
+        return
+    if name not in scenarios.names():
+        raise click.UsageError(f"no scenario is called {name!r}; there are {', '.join(scenarios.names())}")
+    click.echo(scenarios.text_of(name), nl=False)
+    context.exit()
+
+
+def _list(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    for name in scenarios.names():
+        click.echo(f"{name:<14} {scenarios.load(name).summary}")
+    context.exit()
+
+
+def _mrt_summary(context: click.Context, option: click.Parameter, path: Path | None) -> None:
+    if path is None or context.resilient_parsing:
+        return
+    try:
+        found = summarize(path)
+    except MrtError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{found.n_records:,} records over {found.duration_s:,.0f} s; {found.n_malformed:,} malformed")
+    for kind, count in found.kinds.items():
+        click.echo(f"  {count:>10,}  {kind}")
+    for family, count in found.n_prefixes.items():
+        routes = f"{found.n_announced[family]:,} announced, {found.n_withdrawn[family]:,} withdrawn"
+        click.echo(f"{family}: {count:,} prefixes, {routes}")
+    click.echo("peers, by UPDATEs or entries:")
+    for peer in sorted(found.peers, key=lambda peer: -peer.n_routes)[:40]:
+        click.echo(f"  {peer.n_routes:>10,}  {peer.address} AS{peer.asn}")
+    context.exit()
+
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--target", required=True, help="Address of the BGP speaker under test.")
-@click.option("--port", default=179, show_default=True, help="TCP port of the speaker under test.")
+@click.argument("scenario", required=False)
+@click.option("--target", default="", help="Address of the BGP speaker under test; before that of the scenario.")
+@click.option("--port", default=0, help="TCP port of the speaker under test (default: 179, or the scenario's).")
 @click.option("--sender", "senders", multiple=True, help="A neighbor that sends a table: NAME=ADDRESS,ASN.")
 @click.option("--listener", "listeners", multiple=True, help="A neighbor that listens: NAME=ADDRESS,ASN.")
-@click.option("--size", default=0, help="Prefixes in the table (default: 1,230,000, or the whole list).")
-@click.option("--prefixes", type=PREFIX_LIST, help="Take prefixes from a list, one a line (also .xz, .gz, .bz2).")
+@click.option("--size", default=0, help="Prefixes in a table (default: 1,230,000, the scenario's, or the whole list).")
+@click.option("--prefixes", type=FILE, help="Take prefixes from a list, one a line (also .xz, .gz, .bz2).")
 @click.option("--seed", default=1, show_default=True, help="Seed of the synthetic table.")
-@click.option("--time-limit", default=120.0, show_default=True, help="Stop after this many seconds.")
+@click.option("--time-limit", default=0.0, help="Stop after this many seconds (default: 120, or the scenario's).")
 @click.option("--probes", default=0, help="Send this many single changes and measure their way.")
 @click.option("--probe-interval", default=0.0, help="Seconds between probes; 0: the next when one has arrived.")
 @click.option("--probes-while-loading", is_flag=True, help="The first sender sends probes only, while the others load.")
+@click.option(
+    "--bus", type=click.Path(file_okay=False, path_type=Path), help="Be a speaker on the bus in this directory."
+)
+@click.option("--json", "json_path", type=OUTPUT, help="Write the report there.")
+@click.option("--plot", "plot_path", type=OUTPUT, help="Write a plot (SVG) of routes over time and delays there.")
+@click.option("--events", is_flag=True, help="Print one JSON object a line instead of the display, for programs.")
 @click.option("--hold", is_flag=True, help="After the report keep the sessions up until standard input ends.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the scenarios.")
+@click.option("--show", is_eager=True, expose_value=False, callback=_show, help="Print a scenario, to be changed.")
+@click.option(
+    "--mrt-summary",
+    type=FILE,
+    is_eager=True,
+    expose_value=False,
+    callback=_mrt_summary,
+    help="Print what a file has.",
+)
 def feed(
-    target,
-    port,
-    senders,
-    listeners,
-    size,
-    prefixes,
-    seed,
-    time_limit,
-    probes,
-    probe_interval,
-    probes_while_loading,
-    hold,
-):
+    scenario, target, port, senders, listeners, size, prefixes, seed, time_limit, probes, probe_interval,
+    probes_while_loading, bus, json_path, plot_path, events, hold,
+):  # fmt: skip
     """Play neighbors against a BGP speaker: send tables, listen, and judge what comes back.
 
-    Prints the report as one line of JSON. Exit status 0 when every listener holds exactly what was sent, 1 when not.
+    SCENARIO is a file or the name of a shipped one (--list); or say with --target, --sender and --listener who does
+    what. Exit status 0 when every listener holds exactly what it must, 1 when not or when the test failed, 2 for
+    wrong usage.
     """
+    if bus is not None:
+        from stages.feed.on_bus import feed_bus
+
+        sys.exit(feed_bus(bus, senders, size, seed, prefixes, time_limit))
     try:
-        plans = [parse_neighbor(text) for text in senders]
-        listening = [parse_neighbor(text) for text in listeners]
-        tables = []
-        for variant in range(len(plans)):
-            is_prober = probes_while_loading and variant == 0
-            tables.append(Ready() if is_prober else make_source(variant, size, seed, prefixes))
-        for plan in listening:
-            plan.n_expected = None if plans else 0
-        load = Load(
-            (target, port),
-            list(zip(plans, tables, strict=True)),
-            listening,
-            time_limit_s=time_limit,
-            n_probes=probes,
-            probe_interval_s=probe_interval,
-            probes_while_loading=probes_while_loading,
-        )
-        player = Player(load)
+        if scenario:
+            if senders or listeners:
+                raise click.UsageError("--sender and --listener are for tests without a scenario")
+            chosen = scenarios.load(scenario, target=target, port=port, size=size, time_limit_s=time_limit)
+        elif not target:
+            raise click.UsageError("name a scenario (see --list), or give --target")
+        else:
+            chosen = from_flags(
+                target, port or 179, senders, listeners, size, seed, prefixes, time_limit or 120, probes,
+                probe_interval, probes_while_loading,
+            )  # fmt: skip
+        performance = Performance(chosen, events)
+    except ScenarioError as error:
+        raise click.UsageError(str(error)) from None
     except ValueError as error:
         raise click.ClickException(str(error)) from None
+    _perform(performance, json_path, plot_path, hold)
+
+
+def _perform(performance: Performance, json_path: Path | None, plot_path: Path | None, hold: bool) -> None:
     try:
-        player.connect()
-        print(json.dumps({"event": "established"}), flush=True)
-        player.send_tables()
-        if probes and not probes_while_loading:
-            player.send_probes()
-        verdict = player.verdict() if not probes else {}
-        report = player.report()
-        report["verdict"] = {name: each.as_dict() for name, each in verdict.items()}
-        print(json.dumps({"event": "converged", **report}), flush=True)
-        if hold:
-            waiting = selectors.DefaultSelector()
-            waiting.register(sys.stdin, selectors.EVENT_READ)
-            player.idle(lambda: bool(waiting.select(0)))
-            print(json.dumps({"event": "end", **player.report()}), flush=True)
-        sys.exit(0 if all(each.is_good for each in verdict.values()) else 1)
-    except LoadFailed as failure:
-        print(json.dumps({"event": "failed", "reason": str(failure), **failure.report}), flush=True)
-        raise click.ClickException(str(failure)) from None
+        performance.perform()
+        report = performance.report()
+        if performance.is_events:
+            performance.event("failed" if performance.failure else "converged", reason=performance.failure, **report)
+        else:
+            click.echo("\n".join(summary_lines(report)))
+        if json_path:
+            json_path.write_text(json.dumps(report, indent=2) + "\n")
+        if plot_path:
+            plot_path.write_text(performance.svg())
+        if hold and not performance.failure:
+            performance.hold()
     except OSError as error:
-        raise click.ClickException(f"can't connect: {error.strerror or error}") from None
+        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
     finally:
-        player.close()
+        performance.player.close()
+    if performance.failure and performance.is_events:
+        click.echo(f"Error: {performance.failure}", err=True)
+    sys.exit(0 if performance.is_good else 1)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,10 @@ TURN_S = 0.05
 CONNECT_S = 10.0
 RETRY_S = 0.5
 PROGRESS_S = 0.1
+SETTLED_S = 1.0
 QUIET_S = 0.15  # nothing heard for so long: a good time to judge
 PREPARED_OCTETS = 1 << 28  # of tables encoded before the clock starts; what is beyond is encoded while it runs
+MOST_SAMPLES = 36000
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 
 
@@ -49,8 +51,10 @@ class Load:
     n_probes: int = 0
     probe_interval_s: float = 0.0
     probes_while_loading: bool = False
-    progress: Callable[[dict], None] | None = None
+    progress: Callable[[dict], None] | None = None  # is given the report, ten times a second
+    watch: Callable[["Player", float], None] | None = None  # is given the player and the time, as often
     prepared_octets: int = PREPARED_OCTETS
+    late: frozenset[str] = frozenset()  # senders whose tables nobody expects before they are sent
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ class Player:
         self.interest: dict[int, int] = {}
         self.keepalives: list[tuple[float, int, Neighbor]] = []
         self.sending: dict[str, Sending] = {}
+        self.noted: set[str] = set()
         self.started_at = 0.0
         self.deadline = 0.0
         self.probes: Probes | None = None
@@ -100,14 +105,13 @@ class Player:
     def _prepare(self) -> None:
         """Encode what fits into memory set aside for it, and tell the judge what all senders will announce."""
         room = self.load.prepared_octets
-        is_judged = any(neighbor.plan.n_expected != 0 for neighbor in self.neighbors)
         for neighbor in self.senders:
             name, plan = neighbor.plan.name, neighbor.plan
             source = self.sources[name]
-            if is_judged:
-                for table in source.tables(plan):
-                    if table.family in plan.families:
-                        self.judge.note(name, table)
+            if name not in self.load.late:
+                self.note_all(neighbor)
+            if room <= 0:
+                continue
             self.sending[name] = Sending()
             rest = wire.encode_stream(source.tables(plan), plan.families)
             for block in rest:
@@ -122,6 +126,14 @@ class Player:
                     neighbor.plan.name, self.heard_by(neighbor), neighbor.plan.families
                 )
                 neighbor.plan.n_expected = n_must if not n_may else None
+
+    def note_all(self, neighbor: Neighbor) -> None:
+        """Tell the judge, if there is anybody to be judged, what a sender announces when it sends its tables."""
+        self.noted.add(neighbor.plan.name)
+        if any(each.plan.n_expected != 0 for each in self.neighbors):
+            for table in self.sources[neighbor.plan.name].tables(neighbor.plan):
+                if table.family in neighbor.plan.families:
+                    self.judge.note(neighbor.plan.name, table)
 
     def heard_by(self, neighbor: Neighbor) -> list[str]:
         """Return the names of the senders whose routes a neighbor must be told."""
@@ -189,6 +201,9 @@ class Player:
 
     def start_sending(self, neighbor: Neighbor) -> None:
         """Let a sender send its tables; returns at once."""
+        if neighbor.plan.name not in self.noted:
+            self.note_all(neighbor)
+            self.expect_anew()
         neighbor.source = iter(self.sending.pop(neighbor.plan.name, None) or self._encoded_again(neighbor))
         self.want(neighbor)
 
@@ -206,44 +221,64 @@ class Player:
             self.start_sending(neighbor)
         self.wait_for_routes()
         if self.load.probes_while_loading:
-            self.probes.count = self.probes.n_sent
-            self.until(lambda: self.probes.is_done, "probes to arrive")
+            self.end_probes(is_cut=True)
 
     def wait_for_routes(self, neighbors: list[Neighbor] | None = None) -> None:
         """Return when all senders have sent all, and every listener holds what it expects."""
         listeners = [each for each in neighbors or self.neighbors if each.plan.n_expected != 0]
-        judged_at: dict[str, float] = {}
+        judged: dict[str, tuple[float, Verdict]] = {}
 
         def is_done() -> bool:
             if any(each.wants_to_send for each in self.senders):
                 return False
-            return all(each.complete_at or self._is_complete(each, judged_at) for each in listeners)
+            return all(each.complete_at or self._is_complete(each, judged) for each in listeners)
 
         self.until(is_done, "routes to arrive")
 
-    def _is_complete(self, listener: Neighbor, judged_at: dict[str, float]) -> bool:
+    def _is_complete(self, listener: Neighbor, judged: dict[str, tuple[float, Verdict]]) -> bool:
         """Judge a listener whose number of routes is not known beforehand, when it has been quiet for a moment."""
-        if listener.plan.n_expected is not None:
-            return False
         now = time.monotonic()
-        if now - listener.heard_at < QUIET_S or judged_at.get(listener.plan.name) == listener.last_update_at:
+        if listener.plan.n_expected is not None or now - listener.last_update_at < QUIET_S:
             return False
-        judged_at[listener.plan.name] = listener.last_update_at
-        if self.judge_one(listener).missing:
+        at, verdict = judged.get(listener.plan.name, (-1.0, None))
+        if at != listener.last_update_at:
+            verdict = self.judge_one(listener)
+            judged[listener.plan.name] = listener.last_update_at, verdict
+        # Attributes that stay wrong are for the verdict to tell, not to wait for.
+        is_settled = verdict.is_good or now - listener.last_update_at > SETTLED_S
+        if verdict.missing or verdict.extra or not is_settled:
             return False
         listener.complete_at = listener.last_update_at or now
         return True
 
-    def start_probes(self) -> None:
-        """Let the first sender send probes, and the first listener look for them."""
-        self.probes = Probes(self.senders[0], self.load.probe_interval_s, self.load.n_probes)
-        listeners = self.listeners or [each for each in self.neighbors if each.plan.n_expected != 0]
-        listeners[0].probes = self.probes
+    def expect_anew(self) -> None:
+        """Let listeners converge again: what senders announce has changed."""
+        for neighbor in self.neighbors:
+            if neighbor.plan.n_expected != 0:
+                neighbor.plan.n_expected = None
+                neighbor.complete_at = 0.0
+
+    def start_probes(self, sender: Neighbor | None = None) -> None:
+        """Let a sender (the first) send probes, and the first listener look for them."""
+        self.probes = Probes(sender or self.senders[0], self.load.probe_interval_s, self.load.n_probes)
+        others = [each for each in self.listeners + self.senders if each is not self.probes.sender]
+        listening = [each for each in others if each.plan.n_expected != 0 and each.is_established]
+        if not listening:
+            self._fail("there is no listener to look for probes")
+        listening[0].probes = self.probes
+
+    def end_probes(self, is_cut: bool) -> None:
+        """Return when all probes have arrived; `is_cut`: no more are sent."""
+        if is_cut:
+            self.probes.count = self.probes.n_sent
+        self.until(lambda: self.probes.is_done, "probes to arrive")
+        if self.probes.n_sent:
+            self.judge.note(self.probes.sender.plan.name, self.probes.table())
 
     def send_probes(self) -> None:
         """Send probes with nothing else going on, until all have arrived."""
         self.start_probes()
-        self.until(lambda: self.probes.is_done, "probes to arrive")
+        self.end_probes(is_cut=False)
 
     def idle(self, until: Callable[[], bool]) -> None:
         """Keep the sessions up until `until` says that it is enough."""
@@ -299,10 +334,13 @@ class Player:
         for fd, events in self.epoll.poll(wait_s):
             self._on_event(self.by_fd.get(fd), events)
         self._keep_alive(now)
-        if self.load.progress is not None and now >= self.next_progress_at:
+        if now >= self.next_progress_at:
             self.next_progress_at = now + PROGRESS_S
             self._sample(now)
-            self.load.progress(self.report())
+            if self.load.progress is not None:
+                self.load.progress(self.report())
+            if self.load.watch is not None:
+                self.load.watch(self, now)
 
     def _on_event(self, neighbor: Neighbor | None, events: int) -> None:
         if neighbor is None:
@@ -348,7 +386,7 @@ class Player:
         return round(at - self.started_at, 4) if at and self.started_at else None
 
     def _sample(self, now: float) -> None:
-        if self.started_at:
+        if self.started_at and len(self.samples) < MOST_SAMPLES:
             held = {each.plan.name: each.n_held for each in self.neighbors if each.plan.n_expected != 0}
             self.samples.append((round(now - self.started_at, 3), held))
 

@@ -9,6 +9,8 @@ import numpy as np
 from common.bgp.attributes import encode_set
 from common.bgp.constants import Family
 from common.kernels.pack import pack_announcements
+from stages.feed.source import next_hops
+from stages.feed.synthetic import Table
 
 BASE_HI = 0xDFFF << 48
 N_PREFIXES = 512
@@ -25,6 +27,7 @@ class Probes:
         self.n_sent = 0
         self.next_at = 0.0
         self.sent_at: dict[int, float] = {}
+        self.sets: dict[int, bytes] = {}  # the last set sent, by prefix
         self.delays_s: list[float] = []
 
     @property
@@ -45,8 +48,9 @@ class Probes:
 
     def _update(self, hi: int) -> bytes:
         plan = self.sender.plan
-        next_hop = bytes(int(octet) for octet in plan.address.split("."))
+        next_hop = next_hops(plan.address)[Family.IPV4_UNICAST]
         octets = encode_set(next_hop=next_hop, origin=0, as_path=[plan.asn, 100000 + self.n_sent])
+        self.sets[hi] = octets
         out = np.empty(4096, np.uint8)
         packed = pack_announcements(
             np.array([hi], np.uint64), np.empty(0, np.uint64), np.array([LENGTH], np.uint8), np.empty(0, np.uint32),
@@ -54,6 +58,16 @@ class Probes:
             Family.IPV4_UNICAST.is_wide, 4096, False, out,
         )  # fmt: skip
         return out[: packed.n_octets].tobytes()
+
+    def table(self) -> Table:
+        """Return what the probes have left announced."""
+        offset = np.cumsum([0, *map(len, self.sets.values())]).astype(np.uint32)
+        n = len(self.sets)
+        return Table(
+            Family.IPV4_UNICAST, np.array(list(self.sets), np.uint64), np.empty(0, np.uint64),
+            np.full(n, LENGTH, np.uint8), np.arange(n, dtype=np.uint32), offset,
+            np.frombuffer(b"".join(self.sets.values()), np.uint8),
+        )  # fmt: skip
 
     def on_routes(self, family: Family, routes, now: float) -> None:
         """Note the probes among the announcements a listener has just been told."""

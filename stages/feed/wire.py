@@ -77,6 +77,12 @@ def encode_stream(tables: Iterable[Table], families: Iterable[Family]) -> Iterat
         yield np.frombuffer(end_of_rib(family), np.uint8)
 
 
+def encode_changes(tables: Iterable[Table]) -> Iterator[np.ndarray]:
+    """Encode changes piece by piece as they come."""
+    for table in tables:
+        yield from update(table)
+
+
 def take_messages(neighbor, scanner, buffer, end: int, now: float) -> int:
     """Enter the whole messages of buffer[:end], and return how many octets they were."""
     start = 0
