@@ -22,6 +22,7 @@ Value = TypeVar("Value")
 
 NAME = "headrace-it"
 ROUTER = 1
+DEADLINE_S = float(os.environ.get("HEADRACE_DEADLINE_S", "30"))
 _numbers = itertools.count(1)
 
 
@@ -33,7 +34,7 @@ def address(n: int, version: int = 4) -> str:
 def wait_until(
     condition: Callable[[], Value],
     what: str | Callable[[], str],
-    deadline_s: float = float(__import__("os").environ.get("DL", 30)),
+    deadline_s: float = DEADLINE_S,
 ) -> Value:
     """Return what `condition` returns once that is true; fail with `what` after the deadline."""
     end = time.monotonic() + deadline_s
@@ -142,7 +143,8 @@ class Network:
             program.stop()
         for name in self._namespaces:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if "HEADRACE_KEEP_LOGS" not in os.environ:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def telling_lines(path: Path) -> list[str]:
