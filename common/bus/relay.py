@@ -135,7 +135,7 @@ class RelaySource(Source):
         self._head = batch.head
         before = self._follower.position
         made = relay._transform(batch, self._request)
-        self._n_in += batch.n_octets
+        n_out_before = self._n_out
         marks = batch.flags & (SNAPSHOT_BEGIN | SNAPSHOT_END | GAP)
         if not made and marks:
             made = [_emptied(batch)]
@@ -152,10 +152,12 @@ class RelaySource(Source):
             )
             self._n_out += passed.n_octets
             self._pending.append(passed)
-        if not made:
-            # Nothing to wait for: what became nothing is given back at once.
-            self._n_in -= batch.n_octets
-            self._follower.grant(batch.n_octets)
+        n_octets = batch.n_octets
+        # What it became smaller by waits nowhere, and is given back at once: a reader gives back what it was sent in
+        # portions of its window, which batches that shrink to next to nothing would never come to.
+        n_waiting = min(n_octets, self._n_out - n_out_before)
+        self._n_in += n_waiting
+        self._follower.grant(n_octets - n_waiting)
 
     def _return_credit(self) -> None:
         if not self._n_out:

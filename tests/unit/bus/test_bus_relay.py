@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, Batch
+from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, empty_columns
 from common.bus.schema import RouteChanges
 from common.bus.server import Refused
 
@@ -198,6 +198,22 @@ def test_a_reader_that_stops_stops_the_owner(world, make_owner, make_copy):
     connector.thaw()
     world.settle()
     assert len(copy.values) == 59_999
+
+
+def test_what_becomes_next_to_nothing_holds_nothing_up(world, make_owner, make_copy):
+    """A table that shrinks to marks and positions on its way is passed on to its end, and changes after it too."""
+    owner = make_owner(world.bus("speaker"))
+    for row in range(1, 60_000):
+        owner.put(row, row)
+    relay(world, lambda batch, request: [replace(batch, columns=empty_columns(batch.kind))])
+    follower = follow(world, make_copy(), credit=200_000)
+    world.settle()
+    assert follower.position.sequence == owner.journal.head and not follower.is_in_snapshot
+    for value in range(2, 9):
+        for row in range(1, 4000):
+            owner.put(row, row + value)
+        world.settle()
+    assert follower.position.sequence == owner.journal.head
 
 
 def test_a_refusal_passes_through_and_readers_leave_nothing(world, make_owner, make_copy):
