@@ -6,7 +6,7 @@ does not know, and ignores one whose value is malformed: the session then goes w
 RFC 5492, 4760 §8, 2918, 6793, 7911 §4, 4724 §3, 8538 §2, 8654 §3, 8950 §4, 7313, 9234 §4.1.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.bgp.constants import (
     MAX_EXTENDED_MESSAGE_OCTETS,
@@ -116,6 +116,7 @@ class Negotiated:
     add_path_receive: tuple[Family, ...] = ()
     add_path_send: tuple[Family, ...] = ()
     extended_next_hop: bool = False
+    # The peer's, where both sides offer it; `has_notification` is set where both do (RFC 8538 §2).
     graceful_restart: GracefulRestart | None = None
 
 
@@ -142,8 +143,14 @@ def negotiate(local: Capabilities, remote: Capabilities) -> Negotiated:
             if ours.get(family, none) & AddPathMode.SEND and theirs.get(family, none) & AddPathMode.RECEIVE
         ),
         extended_next_hop=bool(set(local.extended_next_hop) & set(remote.extended_next_hop)),
-        graceful_restart=remote.graceful_restart if local.graceful_restart is not None else None,
+        graceful_restart=_negotiate_restart(local.graceful_restart, remote.graceful_restart),
     )
+
+
+def _negotiate_restart(local: GracefulRestart | None, remote: GracefulRestart | None) -> GracefulRestart | None:
+    if local is None or remote is None:
+        return None
+    return replace(remote, has_notification=local.has_notification and remote.has_notification)
 
 
 # ---- values ---------------------------------------------------------------------------------------------------------

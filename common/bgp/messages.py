@@ -186,6 +186,17 @@ class Notification:
             raise _bad_length(body)
         return cls(body[0], body[1], bytes(body[2:]))
 
+    def as_hard_reset(self) -> "Notification":
+        """Return the Hard Reset that carries this NOTIFICATION (RFC 8538 §3.1)."""
+        return Notification(ErrorCode.CEASE, CeaseSubcode.HARD_RESET, bytes([self.code, self.subcode]) + self.data)
+
+    @property
+    def encapsulated(self) -> "Notification | None":
+        """The NOTIFICATION that a Hard Reset carries; None if this is no Hard Reset, or an empty one."""
+        if (self.code, self.subcode) != (ErrorCode.CEASE, CeaseSubcode.HARD_RESET) or len(self.data) < 2:
+            return None
+        return Notification.decode(self.data)
+
     @property
     def shutdown_text(self) -> str:
         """The text for the operator that a shutdown or reset may carry, fit to be shown. RFC 9003 §2"""
@@ -196,8 +207,10 @@ class Notification:
         return "".join(character if character.isprintable() else "�" for character in text)
 
     def __str__(self) -> str:
-        text = self.shutdown_text
-        return format_error(self.code, self.subcode) + (f' "{text}"' if text else "")
+        text, within = self.shutdown_text, self.encapsulated
+        return (
+            format_error(self.code, self.subcode) + (f' "{text}"' if text else "") + (f": {within}" if within else "")
+        )
 
 
 # ---- ROUTE-REFRESH --------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Owns the session's record, its timers and its NOTIFICATIONs: here, and nowhere e
 a socket, a clock or a table: the caller says what time it is, carries the outputs out, and scans UPDATEs itself while
 the session is established. The state changes only as `common.bgp.fsm` says.
 
-RFC 4271 §4, §6 and §8, RFC 5492, RFC 6286 (identifiers), RFC 9687 (SendHoldTimer), RFC 9003 (shutdown text).
+RFC 4271 §4, §6 and §8, RFC 4724 §4 and RFC 8538 (which ends of a session are graceful), RFC 5492, RFC 6286
+(identifiers), RFC 9687 (SendHoldTimer), RFC 9003 (shutdown text).
 """
 
 from collections import Counter
@@ -40,6 +41,16 @@ SEND_HOLD_TIME_S = 480.0
 # The longest pause after errors that were found on this side.
 IDLE_HOLD_MAXIMUM_S = 60.0
 DAMPING_DOUBLINGS = 3
+# Ends of a session after which nothing is to be kept, although graceful restart would allow it (RFC 8538 §5).
+HARD_SUBCODES = frozenset(
+    {
+        CeaseSubcode.ADMINISTRATIVE_SHUTDOWN,
+        CeaseSubcode.PEER_DE_CONFIGURED,
+        CeaseSubcode.MAXIMUM_NUMBER_OF_PREFIXES_REACHED,
+        CeaseSubcode.OUT_OF_RESOURCES,
+        CeaseSubcode.HARD_RESET,
+    }
+)
 # RFC 4271 §10 asks for jitter from 0.75 to 1; we stay below 1 so that no KEEPALIVE is later than a third of the time.
 KEEPALIVE_JITTER = (0.75, 0.95)
 RETRY_JITTER = (0.75, 1.0)
@@ -56,6 +67,8 @@ class SessionSettings:
     hold_time_s: int = 90
     is_passive: bool = False
     connect_retry_s: float = 5.0
+    # RFC 9687 §3.1; None: the greater of eight minutes and twice the hold time.
+    send_hold_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +97,11 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """The session, or an attempt at one, has ended."""
+    """The session, or an attempt at one, has ended; after a graceful end the peer's routes may be kept for a while."""
 
     reason: str
     was_established: bool
+    is_graceful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,11 @@ class SessionRecord:
     hold_time_s: float = 0.0
     peer_open: messages.Open | None = None
     negotiated: Negotiated | None = None
+    connected_at: float | None = None
     established_at: float | None = None
+    # Whether a NOTIFICATION ends this session, and whether it is a Hard Reset (RFC 8538 §3).
+    is_notified: bool = False
+    is_hard: bool = False
     # What the next NOTIFICATION says, and what ended the last session.
     error: ProtocolError | None = None
     last_error: str = ""
@@ -165,9 +183,24 @@ class Session:
         elif restart_s is None:
             record.idle_hold_at = NEVER
 
+    def lapse(self, now: float) -> None:
+        """End the session so that the peer keeps our routes if it has agreed to, and do not begin again.
+
+        RFC 4724 §4 knows only a lost connection, RFC 8538 also a NOTIFICATION.
+        """
+        record = self.record
+        restart = record.negotiated.graceful_restart if record.negotiated is not None else None
+        if restart is None or restart.has_notification or not self.is_established:
+            self.stop(now, CeaseSubcode.ADMINISTRATIVE_RESET)
+            return
+        record.is_stopped = True
+        self.connection_failed(now, "we restart")
+
     def connected(self, now: float, is_dialled: bool) -> None:
         """A TCP connection is there."""
         self.record.is_dialled = is_dialled
+        self.record.connected_at = now
+        self.record.is_notified = self.record.is_hard = False
         self._event(Event.TCP_CONNECTED if is_dialled else Event.TCP_ACCEPTED, now)
 
     def connection_failed(self, now: float, reason: str) -> None:
@@ -252,6 +285,8 @@ class Session:
     def _on_notification(self, body: bytes, now: float) -> None:
         notification = messages.Notification.decode(body)
         self.record.last_error = f"received {notification}"
+        self.record.is_notified = True
+        self.record.is_hard = (notification.code, notification.subcode) == (ErrorCode.CEASE, CeaseSubcode.HARD_RESET)
         is_version = (notification.code, notification.subcode) == (
             ErrorCode.OPEN_MESSAGE_ERROR,
             OpenSubcode.UNSUPPORTED_VERSION_NUMBER,
@@ -294,7 +329,8 @@ class Session:
             self._event(Event.SEND_HOLD_TIMER_EXPIRES, now)
 
     def _send_hold_time_s(self) -> float:
-        return max(SEND_HOLD_TIME_S, 2 * self.record.hold_time_s)
+        configured = self.settings.send_hold_time_s
+        return configured if configured is not None else max(SEND_HOLD_TIME_S, 2 * self.record.hold_time_s)
 
     def _keepalive_interval_s(self) -> float:
         return self.record.hold_time_s / 3 * self.random.uniform(*KEEPALIVE_JITTER)
@@ -330,8 +366,15 @@ class Session:
         self._event(Event.AUTOMATIC_START_PASSIVE if passive else Event.AUTOMATIC_START_DAMPED, now)
 
     def _notify(self, error: ProtocolError) -> None:
-        self.record.last_error = f"sent {error}"
-        self._send(MessageType.NOTIFICATION, messages.Notification(error.code, error.subcode, error.data).encode())
+        record = self.record
+        record.last_error = f"sent {error}"
+        record.is_notified = True
+        record.is_hard = error.code == ErrorCode.CEASE and error.subcode in HARD_SUBCODES
+        notification = messages.Notification(error.code, error.subcode, error.data)
+        restart = record.negotiated.graceful_restart if record.negotiated is not None else None
+        if record.is_hard and restart is not None and restart.has_notification:
+            notification = notification.as_hard_reset()
+        self._send(MessageType.NOTIFICATION, notification.encode())
 
     def _send(self, kind: MessageType, octets: bytes) -> None:
         self.record.sent[kind] += 1
@@ -419,10 +462,20 @@ class Session:
 
     def _release(self, before: State, now: float) -> None:
         record = self.record
+        was_established = before is State.ESTABLISHED
+        is_graceful = was_established and self._ends_gracefully()
         record.established_at = None
         record.negotiated = None
         record.peer_open = None
-        self.outputs.append(Down(record.last_error, before is State.ESTABLISHED))
+        self.outputs.append(Down(record.last_error, was_established, is_graceful))
+
+    def _ends_gracefully(self) -> bool:
+        """RFC 4724 §4.2, for a lost connection; RFC 8538 §4, where both sides said so, for NOTIFICATIONs too."""
+        record = self.record
+        restart = record.negotiated.graceful_restart
+        if restart is None:
+            return False
+        return not record.is_notified or (restart.has_notification and not record.is_hard)
 
 
 _EVENT_OF_ERROR = {
@@ -494,7 +547,7 @@ def collision_loser(first: Session, second: Session) -> Session | None:
     for session, other in ((first, second), (second, first)):
         # A connection that has not been given an OPEN yet may still turn out to be somebody else's.
         if session.is_established and other.state is not State.OPEN_SENT:
-            return other
+            return session if _has_restarted(session.record, other.record) else other
     if not first.state is second.state is State.OPEN_CONFIRM:
         return None
     settings, peer = first.settings, first.record.peer_open
@@ -502,6 +555,15 @@ def collision_loser(first: Session, second: Session) -> Session | None:
     is_ours_higher = (settings.router_id, settings.local_asn) > (peer.router_id, peer.asn)
     # The connection begun by the side with the higher identifier stays.
     return first if first.record.is_dialled != is_ours_higher else second
+
+
+def _has_restarted(established: SessionRecord, other: SessionRecord) -> bool:
+    """Tell whether a peer that connects anew has lost the session that we still hold for established.
+
+    RFC 4724 §4.2. A connection begun before the other was established is a collision as any.
+    """
+    is_graceful = established.negotiated.graceful_restart is not None
+    return is_graceful and other.connected_at is not None and other.connected_at > established.established_at
 
 
 def encode_shutdown_text(subcode: int, text: str) -> bytes:

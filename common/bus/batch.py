@@ -413,7 +413,7 @@ _CHECKS: Final = {
     Check.SET: lambda array, scope: _below(array, scope.n_sets),
     Check.SET_OR_NONE: lambda array, scope: _below_or_none(array, scope.n_sets),
     Check.FLAG: lambda array, scope: _below(array, 2),
-    Check.EVENT: lambda array, scope: _below(array, 5) or ("" if array.all() else "event 0"),
+    Check.EVENT: lambda array, scope: _below(array, 7) or ("" if array.all() else "event 0"),
     Check.ADDRESS_LENGTH: lambda array, scope: "" if ((array == 4) | (array == 16)).all() else "neither 4 nor 16",
     Check.SETS: _check_sets,
 }

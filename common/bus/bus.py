@@ -80,6 +80,12 @@ class Bus:
             is_credit_manual=is_credit_manual,
         )
 
+    def watch(self, stage: str, instance: str, on_change: Callable[[bool], None]) -> Callable[[], None]:
+        """Have `on_change(is_connected)` called when another stage comes and goes; return what ends that."""
+        link = self._link(self.endpoint(stage, instance))
+        link.watch(on_change)
+        return lambda: link.unwatch(on_change)
+
     def relay(
         self,
         channel_pattern: str,
@@ -127,8 +133,11 @@ class Bus:
         self._transport.close()
 
     def _follow(self, at: str, channel: str, handle: Callable[[Batch], None], **more) -> Follower:
+        return Follower(self._link(at), channel, handle, **more)
+
+    def _link(self, at: str) -> Link:
         link = self._links.get(at)
         if link is None:
             reader = f"{self.stage}.{self.instance}"
             link = self._links[at] = Link(self._transport, at, reader, self._loop, self._log, self._recorder)
-        return Follower(link, channel, handle, **more)
+        return link

@@ -61,6 +61,7 @@ class Link:
         self.is_connected = False
         self.loop = loop
         self.log = log
+        self._watchers: list[Callable[[bool], None]] = []
         self._followers: dict[int, Follower] = {}  # by the number of their present request
         self._next_subscription = 1
         self._restart: Timer | None = None
@@ -69,6 +70,16 @@ class Link:
     @property
     def followers(self) -> list["Follower"]:
         return list(self._followers.values())
+
+    def watch(self, on_change: Callable[[bool], None]) -> None:
+        """Have `on_change(is_connected)` called when the owner can be reached, and when it no longer can."""
+        self._watchers.append(on_change)
+        if self.is_connected:
+            self.loop.call_later(0, lambda: on_change(self.is_connected))
+
+    def unwatch(self, on_change: Callable[[bool], None]) -> None:
+        """Undo `watch`."""
+        self._watchers.remove(on_change)
 
     def add(self, follower: "Follower") -> int:
         """Give a follower's next request its number."""
@@ -95,11 +106,16 @@ class Link:
         event(self.log, "link-up", endpoint=self.endpoint)
         for follower in self.followers:
             follower.ask()
+        for on_change in list(self._watchers):
+            on_change(True)
 
     def on_down(self) -> None:
-        if self.is_connected:
-            event(self.log, "link-down", "warning", endpoint=self.endpoint)
+        if not self.is_connected:
+            return
+        event(self.log, "link-down", "warning", endpoint=self.endpoint)
         self.is_connected = False
+        for on_change in list(self._watchers):
+            on_change(False)
 
     def on_frames(self, frames: list) -> None:
         """Hand a batch to its follower; what cannot be read is counted, logged and dropped."""

@@ -26,12 +26,17 @@ class SchemaError(ValueError):
 
 
 class SessionEvent(enum.IntEnum):
-    """What happened to a session (column `event` of SessionChanges)."""
+    """What happened to a session, or is known of it (column `event` of SessionChanges)."""
 
     UP = 1
+    # It was lost, and what it told is kept until it is back, or until DOWN (RFC 4724 §4.2).
     STALE = 2
     END_OF_RIB = 3
     DOWN = 4
+    # Graceful restart was agreed: when the speaker dies its routes stay until the next speaker has them again.
+    GRACEFUL = 5
+    # Its End-of-RIB was promised and is awaited: what was had of it from an earlier speaker stays until then.
+    AWAITED = 6
 
 
 class Per(enum.Enum):
@@ -54,7 +59,7 @@ class Check(enum.Enum):
     SET = "an index of a set"
     SET_OR_NONE = "an index of a set, or NONE: gone"
     FLAG = "0 or 1"
-    EVENT = "1 to 4"
+    EVENT = "1 to 6"
     ADDRESS_LENGTH = "4 or 16"
     SETS = "set boundaries: from 0, ascending, to the end of the octets"
 
@@ -121,7 +126,7 @@ SessionChanges = Kind(
     "A session came up, became stale, has sent all its routes, or went down.",
     (
         Column("source", "u4", "whose session", "index", check=Check.SOURCE),
-        Column("event", "u1", "1 up, 2 stale, 3 End-of-RIB, 4 down", "code", check=Check.EVENT),
+        Column("event", "u1", "1 up, 2 stale, 3 End-of-RIB, 4 down, 5 graceful, 6 awaited", "code", check=Check.EVENT),
     ),
     ("family", "sources"),
 )

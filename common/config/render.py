@@ -28,7 +28,7 @@ def reference() -> str:
     """Return the reference of all sections and keys as Markdown."""
     parts = [
         "# Configuration reference\n\nOne TOML file; a key without a default is required. What a change costs a router "
-        "that runs: `live` nothing,\n`evaluate` routes are evaluated again and differences told, `session` the session, "
+        "that runs: `live` nothing,\n`evaluate` routes are evaluated again, differences told, `session` the session, "
         "`restart`: it counts from the next start.\n"
     ]
     for name, section in SECTIONS.items():

@@ -65,6 +65,8 @@ class Stage:
         self.config = config
         self.instance = instance
         self.context = context
+        # Whether the process ends only to be started again.
+        self.is_to_return = False
 
     def start(self) -> None:
         """Open what the stage works with: channels to serve and follow, sockets, timers."""
@@ -146,8 +148,9 @@ class Skeleton:
         event(self.context.log, "stopped", reason=self.reason)
         self.context.bus.close()
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, is_to_return: bool = False) -> None:
         """End `run` after this turn."""
+        self.stage.is_to_return = is_to_return
         self.reason = reason
         self.context.loop.stop()
 
@@ -256,7 +259,8 @@ def make_context(config: Config, name: str, instance: str, recorder: Recorder | 
 def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder | None = None) -> int:
     """Run one stage in this process until SIGTERM or SIGINT; return the exit status.
 
-    On SIGHUP the file the configuration came from is read again.
+    On SIGHUP the file the configuration came from is read again. SIGUSR1 ends the process as SIGTERM does, but tells
+    the stage that it will be started again, so that a speaker's neighbors keep what they can.
     """
     set_title(f"hr-{name}.{instance}")
     context = make_context(config, name, instance, recorder)
@@ -266,6 +270,7 @@ def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder
         signal.signal(signal.SIGTERM, lambda number, frame: skeleton.stop("SIGTERM"))
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, lambda number, frame: skeleton.stop("SIGINT"))
+        signal.signal(signal.SIGUSR1, lambda number, frame: skeleton.stop("restart", is_to_return=True))
         signal.signal(
             signal.SIGHUP, lambda number, frame: context.loop.call_later(0, lambda: _reload_quietly(skeleton))
         )

@@ -218,7 +218,7 @@ class Supervisor:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             # Ctrl-C goes to the whole terminal; the supervisor stops us in order.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -360,7 +360,7 @@ class Supervisor:
             self._start(child)
         elif child.state == "running" and not child.is_restart_wanted:
             child.is_restart_wanted = True
-            os.kill(child.pid, signal.SIGTERM)
+            os.kill(child.pid, signal.SIGUSR1)
             pid = child.pid
             self._loop.call_later(self.config.supervisor.stop_time_s, lambda: self._kill_if_still(child, pid))
 

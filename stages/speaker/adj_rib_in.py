@@ -63,6 +63,16 @@ class AdjRibIn:
             n_withdrawn += len(changed)
         return n_withdrawn
 
+    def mark_stale(self, name: str) -> None:
+        """Mark all routes of a neighbor; one that is announced again is stale no more."""
+        self.routes.mark_unconfirmed(self.sources.numbers(name))
+
+    def sweep_stale(self, name: str) -> int:
+        """Withdraw the routes of a neighbor that are still stale; return how many that were."""
+        changed = self.routes.sweep_unconfirmed(self.sources.numbers(name), self.attributes.references)
+        self.journal.append(changed)
+        return len(changed)
+
     def collect(self, limit_sequence: int) -> None:
         """Forget what is gone and every reader below `limit_sequence` has been told so."""
         rows = self.journal.removable(limit_sequence, self.routes.attributes, COLLECT_ENTRIES)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from random import Random
 from typing import Protocol
 
+from common.bgp.capabilities import Capabilities, GracefulRestart
 from common.bgp.constants import CeaseSubcode
 from common.bgp.fsm import State
 from common.bgp.session import (
@@ -61,6 +62,9 @@ class Neighbor:
     timer: Timer | None = None
     # The number of its routes' source while the session is established.
     source: int = 0
+    # What it has agreed on for restarts, in its present or last session.
+    restart: GracefulRestart | None = None
+    has_been_up: bool = False
     is_warned_of_prefixes: bool = False
     families: tuple = ()
     # Those of them in which it sends path identifiers (RFC 7911).
@@ -89,7 +93,10 @@ class Observer(Protocol):
     def on_up(self, neighbor: Neighbor) -> None:
         """The neighbor's session is established."""
 
-    def on_down(self, neighbor: Neighbor, reason: str) -> None:
+    def capabilities_for(self, neighbor: Neighbor) -> Capabilities:
+        """Return what is offered to the neighbor on a connection that begins now."""
+
+    def on_down(self, neighbor: Neighbor, reason: str, is_graceful: bool) -> None:
         """The neighbor's session, which was established, has ended."""
 
     def on_refresh(self, neighbor: Neighbor, refresh: Refresh) -> None:
@@ -148,6 +155,12 @@ class Neighbors:
             peering.session.stop(self._now, subcode, text, restart_s)
             self.settle(neighbor, peering)
 
+    def lapse(self, neighbor: Neighbor) -> None:
+        """End a neighbor's sessions for a restart of ours, so that it keeps our routes if it has agreed to."""
+        for peering in neighbor.peerings():
+            peering.session.lapse(self._now)
+            self.settle(neighbor, peering)
+
     def start(self, neighbor: Neighbor) -> None:
         """Let a stopped neighbor have sessions again."""
         neighbor.peering.session.start(self._now)
@@ -204,7 +217,9 @@ class Neighbors:
         peering.leftover = b""
         connection.on_writable = lambda: self.flush(neighbor, peering)
         self._start_reading(neighbor, peering)
-        peering.session.connected(self._now, is_dialled)
+        session = peering.session
+        session.settings = replace(session.settings, capabilities=self._observer.capabilities_for(neighbor))
+        session.connected(self._now, is_dialled)
         self.settle(neighbor, peering)
 
     def _start_reading(self, neighbor: Neighbor, peering: Peering) -> None:
@@ -300,7 +315,7 @@ class Neighbors:
         peering.options = None
         if output.was_established:
             event(self._log, "session-down", neighbor=neighbor.name, reason=output.reason)
-            self._observer.on_down(neighbor, output.reason)
+            self._observer.on_down(neighbor, output.reason, output.is_graceful)
         else:
             event(self._log, "session-attempt-failed", "debug", neighbor=neighbor.name, reason=output.reason)
         if peering is neighbor.contender:
@@ -322,9 +337,13 @@ class Neighbors:
         session.record.idle_hold_at = NEVER
         survivor = neighbor.contender if peering is neighbor.peering else neighbor.peering
         neighbor.peering, neighbor.contender = survivor, None
-        survivor.session.settings = neighbor.settings
+        survivor.session.settings = replace(neighbor.settings, capabilities=survivor.session.settings.capabilities)
         survivor.session.record.is_stopped = False
-        session.lose_collision(self._now)
+        if session.is_established and session.record.negotiated.graceful_restart is not None:
+            # RFC 4724 §4.2: the peer has begun anew; nobody is left to take a NOTIFICATION.
+            session.connection_failed(self._now, "the peer has connected anew")
+        else:
+            session.lose_collision(self._now)
         while session.outputs:
             self._carry_out(neighbor, peering, session.outputs.pop(0))
 

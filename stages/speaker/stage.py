@@ -6,13 +6,14 @@ tells peers as fast as they take it, a bounded slice each turn. Never touches a 
 
 import ipaddress
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from common.bgp.capabilities import Capabilities
+from common.bgp.capabilities import Capabilities, GracefulRestart
 from common.bgp.constants import CeaseSubcode, Family, MessageType, RouteRefreshSubtype
 from common.bgp.session import Refresh, SessionSettings
 from common.bus import channels
@@ -22,7 +23,9 @@ from common.bus.schema import RouteChanges, SessionChanges, SessionEvent
 from common.bus.server import Server
 from common.config import Config
 from common.config import Neighbor as NeighborConfig
+from common.config.changes import costs_session
 from common.kernels.scan import Options
+from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
 from common.runtime.loop import Timer
 from common.runtime.stage import Context, Stage
@@ -33,6 +36,8 @@ from stages.speaker.metrics import export_metrics
 from stages.speaker.neighbors import Neighbor, Neighbors, Peering
 from stages.speaker.origination import local_source, originate
 from stages.speaker.peer_groups import PeerGroups, share_of
+from stages.speaker.promises import Promises
+from stages.speaker.retention import Retention
 from stages.speaker.sockets import Listener
 from stages.speaker.sources import Source, Sources
 from stages.speaker.taps import Taps
@@ -68,8 +73,14 @@ class Speaker(Stage):
             for family in Family
         }
         self.marks = {family: Marks(table.journal) for family, table in self.tables.items()}
-        # Neighbors whose End-of-RIB has come, by family.
+        # Sources whose End-of-RIB has come, or was promised and is awaited, by family.
         self.ended: dict[Family, set[int]] = {family: set() for family in Family}
+        self.awaited: dict[Family, set[int]] = {family: set() for family in Family}
+        self.retention = Retention(context.loop, context.log, self.tables, self._on_given_up)
+        self.promises = Promises(config.router.run_dir, instance)
+        self.forwarding = Forwarding(config)
+        self._was_forwarding = self.forwarding.is_kept
+        self._deferral: Timer | None = None
         self.neighbors = Neighbors(context.loop, context.log, Random(context.seed), self)
         self.intake = Intake(
             context.loop, context.log, self.neighbors, self.tables, self._check_prefix_limit, self._on_end_of_rib
@@ -96,10 +107,42 @@ class Speaker(Stage):
         self._taps = Taps(self._server, self.neighbors, self.epoch)
         if self.instance == "0":
             self._originate(self.config.router.originate)
+        self._recall()
         self._listen()
         for config in self._configs(self.config):
             self.neighbors.add(config, self._settings(self.config, config))
         export_metrics(self)
+
+    def _recall(self) -> None:
+        """Go on where an earlier process ended: its neighbors are awaited (RFC 4724 §4.1)."""
+        configs = {config.name: config for config in self._configs(self.config) if config.graceful_restart}
+        self.promises.recall(configs)
+        for name, promise in self.promises.open.items():
+            source = self._describe(configs[name], promise.router_id, promise.local_address)
+            for family in promise.awaited():
+                self.awaited[family].add(source)
+        limit_s = self.config.graceful_restart.selection_deferral_s
+        self._deferral = self.context.loop.call_later(limit_s, self._end_deferral)
+        if self.promises.open:
+            event(self.context.log, "restarted", awaited=",".join(sorted(self.promises.open)), limit_s=limit_s)
+
+    def _end_deferral(self) -> None:
+        """Wait no longer for neighbors that have not come back."""
+        for name in list(self.promises.open):
+            event(self.context.log, "neighbor-not-back", "warning", neighbor=name)
+            self._break_promise(name)
+
+    def _break_promise(self, name: str, but: Iterable[Family] = ()) -> None:
+        """Tell that a neighbor of an earlier process does not come back, in some families at least."""
+        promise = self.promises.open.pop(name, None)
+        if promise is None:
+            return
+        source = int(self.sources.numbers(name)[0])
+        for family in promise.awaited() - set(but):
+            self.awaited[family].discard(source)
+            self._mark(family, source, SessionEvent.DOWN)
+        if not but:
+            self.promises.forget(name)
 
     def step(self) -> bool:
         self._regulate_reading()
@@ -152,10 +195,14 @@ class Speaker(Stage):
             new = wanted.get(neighbor.name)
             if new is None:
                 self.neighbors.remove(neighbor.name)
-            elif is_other_router or _for_session(new) != _for_session(neighbor.config):
+                self._forget(neighbor.name)
+            elif is_other_router or costs_session(neighbor.config, new):
+                is_other_peer = (new.address, new.asn) != (neighbor.config.address, neighbor.config.asn)
                 self.neighbors.remove(neighbor.name, CeaseSubcode.OTHER_CONFIGURATION_CHANGE)
+                if is_other_peer or is_other_router:
+                    self._forget(neighbor.name)
             else:
-                neighbor.config = new
+                self._reconfigure(neighbor, new)
         for name, new in wanted.items():
             if self.neighbors.get(name) is None:
                 self.neighbors.add(new, self._settings(config, new))
@@ -163,12 +210,38 @@ class Speaker(Stage):
             self._stop_listening()
             self._listen()
 
+    def _reconfigure(self, neighbor: Neighbor, config: NeighborConfig) -> None:
+        """Go on with a neighbor whose session can stand."""
+        neighbor.config = config
+        neighbor.settings = self._settings(self.config, config)
+        for peering in neighbor.peerings():
+            session = peering.session
+            session.settings = replace(
+                neighbor.settings,
+                capabilities=session.settings.capabilities,
+                is_passive=neighbor.settings.is_passive or peering is neighbor.contender,
+            )
+        if neighbor.is_established:
+            neighbor.peering.options = self._options(neighbor)
+        self._check_prefix_limit(neighbor)
+
+    def _forget(self, name: str) -> None:
+        """Keep nothing of a neighbor that is no more, or is another one."""
+        self.retention.forget(name)
+        self._break_promise(name)
+        self.promises.forget(name)
+
     def drain(self) -> None:
         """End the sessions, but withdraw nothing: who reads us keeps what it has, as if this process had died."""
         self._is_draining = True
         self._stop_listening()
         for neighbor in list(self.neighbors):
-            self.neighbors.stop(neighbor, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN)
+            if self.is_to_return:
+                self.neighbors.lapse(neighbor)
+            else:
+                self.neighbors.stop(neighbor, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN)
+        if not self.is_to_return:
+            self.promises.forget_all()
         self.groups.close()
 
     def _configs(self, config: Config) -> list[NeighborConfig]:
@@ -188,6 +261,7 @@ class Speaker(Stage):
             hold_time_s=neighbor.hold_time_s,
             is_passive=neighbor.passive,
             connect_retry_s=neighbor.connect_retry_s,
+            send_hold_time_s=neighbor.send_hold_time_s,
         )
 
     def _listen(self) -> None:
@@ -218,6 +292,21 @@ class Speaker(Stage):
 
     # ---- what sessions report ---------------------------------------------------------------------------------------
 
+    def capabilities_for(self, neighbor: Neighbor) -> Capabilities:
+        """Return what is offered to a neighbor now; graceful restart depends on what has become of us (RFC 4724 §3)."""
+        capabilities = neighbor.settings.capabilities
+        if not neighbor.config.graceful_restart:
+            return capabilities
+        is_restarting = not neighbor.has_been_up and self._deferral is not None and self._deferral.is_pending
+        is_kept = self._was_forwarding if is_restarting else self.forwarding.is_kept
+        restart = GracefulRestart(
+            self.config.graceful_restart.restart_time_s,
+            is_restarting,
+            has_notification=True,
+            families=tuple((family, is_kept) for family in capabilities.families),
+        )
+        return replace(capabilities, graceful_restart=restart)
+
     def on_readable(self, neighbor: Neighbor, peering: Peering) -> None:
         self.intake.read(neighbor, peering)
 
@@ -230,26 +319,15 @@ class Speaker(Stage):
         neighbor.families = tuple(families)
         neighbor.path_id_families = negotiated.add_path_receive
         neighbor.is_warned_of_prefixes = False
-        neighbor.source = self.sources.describe(
-            Source(
-                neighbor.name,
-                neighbor.config.asn,
-                self.config.router.asn,
-                record.peer_open.router_id,
-                ipaddress.ip_address(neighbor.config.address).packed,
-                neighbor.is_external,
-                ipaddress.ip_address(peering.connection.local).packed,
-            )
-        )
-        peering.options = Options(
-            as4=negotiated.as4,
-            external=neighbor.is_external,
-            families=sum(family.bit for family in families),
-            add_path=sum(family.bit for family in negotiated.add_path_receive),
-            max_message=negotiated.max_message_octets,
-            extended_next_hop=negotiated.extended_next_hop,
-            accept_as_sets=self.config.policy.as_set == "accept",
-        )
+        router_id, local = record.peer_open.router_id, peering.connection.local
+        neighbor.has_been_up = True
+        neighbor.restart = negotiated.graceful_restart
+        agreed = families if neighbor.restart is not None else ()
+        self._break_promise(neighbor.name, agreed)
+        self.retention.resume(neighbor.name, families, neighbor.restart, self.config.graceful_restart.stale_time_s)
+        neighbor.source = self._describe(neighbor.config, router_id, local)
+        self.promises.note(neighbor.name, agreed, router_id, local)
+        peering.options = self._options(neighbor)
         event(
             self.context.log,
             "session-up",
@@ -260,21 +338,74 @@ class Speaker(Stage):
         )
         for family in families:
             self._mark(family, neighbor.source, SessionEvent.UP)
+            self._note_promise(neighbor, family)
             joined = self.groups.join(neighbor, family, negotiated, peering.connection.local)
             if joined is not None:
                 neighbor.members[family] = joined
 
-    def on_down(self, neighbor: Neighbor, reason: str) -> None:
-        """Withdraw a neighbor's routes, and tell it nothing more."""
-        for family in () if self._is_draining else neighbor.families:
-            self.ended[family].discard(neighbor.source)
-            self.tables[family].purge(neighbor.name)
-            self._mark(family, neighbor.source, SessionEvent.DOWN)
+    def _options(self, neighbor: Neighbor) -> Options:
+        """Return how a neighbor's UPDATEs are read."""
+        negotiated = neighbor.peering.session.record.negotiated
+        return Options(
+            as4=negotiated.as4,
+            external=neighbor.is_external,
+            families=sum(family.bit for family in negotiated.families),
+            add_path=sum(family.bit for family in negotiated.add_path_receive),
+            max_message=negotiated.max_message_octets,
+            extended_next_hop=negotiated.extended_next_hop,
+            accept_as_sets=self.config.policy.as_set == "accept",
+        )
+
+    def _describe(self, config: NeighborConfig, router_id: int, local_address: str) -> int:
+        return self.sources.describe(
+            Source(
+                config.name,
+                config.asn,
+                self.config.router.asn,
+                router_id,
+                ipaddress.ip_address(config.address).packed,
+                self.config.is_external(config),
+                ipaddress.ip_address(local_address).packed,
+            )
+        )
+
+    def _note_promise(self, neighbor: Neighbor, family: Family) -> None:
+        """Tell what a neighbor that is up has agreed on; one that has restarted itself is not waited for (§4.1)."""
+        self.awaited[family].discard(neighbor.source)
+        if neighbor.restart is not None:
+            self._mark(family, neighbor.source, SessionEvent.GRACEFUL)
+            if not neighbor.restart.is_restarting:
+                self.awaited[family].add(neighbor.source)
+                self._mark(family, neighbor.source, SessionEvent.AWAITED)
+
+    def on_down(self, neighbor: Neighbor, reason: str, is_graceful: bool) -> None:
+        """Tell a neighbor nothing more, and withdraw its routes, or keep them until it is back (RFC 4724 §4.2)."""
+        if not self._is_draining:
+            self._lose_routes(neighbor, is_graceful)
         for group, _member in neighbor.members.values():
             self.groups.leave(group, neighbor.name)
         neighbor.members.clear()
         neighbor.families = ()
         self._taps.end(neighbor.name)
+
+    def _lose_routes(self, neighbor: Neighbor, is_graceful: bool) -> None:
+        restart = neighbor.restart if is_graceful else None
+        kept = {family for family, _ in restart.families} & set(neighbor.families) if restart is not None else set()
+        self.retention.lose(neighbor.name, neighbor.source, kept, restart.restart_time_s if restart is not None else 0)
+        for family in neighbor.families:
+            self.ended[family].discard(neighbor.source)
+            self.awaited[family].discard(neighbor.source)
+            if family not in kept:
+                self.tables[family].purge(neighbor.name)
+            self._mark(family, neighbor.source, SessionEvent.STALE if family in kept else SessionEvent.DOWN)
+        if not kept:
+            self.promises.forget(neighbor.name)
+
+    def _on_given_up(self, name: str, source: int, family: Family) -> None:
+        """A neighbor whose routes were kept has not come back, or not with this family."""
+        self._mark(family, source, SessionEvent.DOWN)
+        if not self.retention.families_of(name):
+            self.promises.forget(name)
 
     def on_refresh(self, neighbor: Neighbor, refresh: Refresh) -> None:
         """Tell a table again (RFC 2918); one that was not negotiated is ignored (RFC 2918 §4)."""
@@ -284,6 +415,8 @@ class Speaker(Stage):
             group.adj_rib_out.tell_again(member)
 
     def _on_end_of_rib(self, neighbor: Neighbor, family: Family) -> None:
+        self.retention.end_of_rib(neighbor.name, family)
+        self.awaited[family].discard(neighbor.source)
         if neighbor.source not in self.ended[family]:
             event(self.context.log, "end-of-rib", neighbor=neighbor.name, family=family.label)
             self.ended[family].add(neighbor.source)
@@ -339,12 +472,26 @@ class Speaker(Stage):
             lambda: table.routes.row_limit,
             epoch=self.epoch,
             marks=self.marks[family],
-            preamble=lambda: self._sessions(family, self._up_sources(family), SessionEvent.UP),
+            preamble=lambda: self._preamble(family),
             epilogue=lambda: self._sessions(family, sorted(self.ended[family]), SessionEvent.END_OF_RIB),
         )
 
-    def _up_sources(self, family: Family) -> list[int]:
-        return [neighbor.source for neighbor in self.neighbors if family in neighbor.families]
+    def _preamble(self, family: Family) -> list[Content]:
+        """Return what is known of all sessions: a snapshot begins with it."""
+        up = [neighbor for neighbor in self.neighbors if family in neighbor.families]
+        away = self.retention.away(family)
+        missing = [
+            int(self.sources.numbers(name)[0])
+            for name, promise in self.promises.open.items()
+            if family in promise.awaited()
+        ]
+        graceful = [neighbor.source for neighbor in up if neighbor.restart is not None]
+        return [
+            *self._sessions(family, [neighbor.source for neighbor in up], SessionEvent.UP),
+            *self._sessions(family, away, SessionEvent.STALE),
+            *self._sessions(family, graceful + away + missing, SessionEvent.GRACEFUL),
+            *self._sessions(family, sorted(self.awaited[family]), SessionEvent.AWAITED),
+        ]
 
     def _mark(self, family: Family, source: int, happened: SessionEvent) -> None:
         self.marks[family].append(lambda: self._sessions(family, [source], happened)[0])
@@ -434,20 +581,6 @@ class Speaker(Stage):
         if connection.n_queued:
             self.neighbors.flush(neighbor, neighbor.peering)
         return has_told and neighbor.is_established and connection.n_queued < LOW_WATER_OCTETS
-
-
-def _for_session(neighbor: NeighborConfig) -> NeighborConfig:
-    """Return a neighbor's configuration without what can change while its session stands."""
-    return replace(
-        neighbor,
-        description="",
-        expected_routes=0,
-        maximum_prefixes=None,
-        maximum_prefixes_warning_percent=100,
-        maximum_prefixes_restart_s=0,
-        enforce_first_as=None,
-        import_=None,
-    )
 
 
 def _router_id(config: Config) -> int:

@@ -2,6 +2,7 @@
 
 import io
 import socket
+import tempfile
 import time
 
 import numpy as np
@@ -33,6 +34,7 @@ CONFIG = """
 [router]
 asn = 65000
 router_id = "127.0.0.1"
+run_dir = "{run_dir}"
 listen = ["127.0.0.1"]
 port = {port}
 originate = ["192.0.2.0/24"]
@@ -237,10 +239,11 @@ class Router:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        self._directory = tempfile.TemporaryDirectory()
         self.clock = ManualClock()
         self.loop = Loop(self.clock)
         self.hub = MemoryHub()
-        self.config = loads(CONFIG.format(port=self.port) + extra)
+        self.config = loads(CONFIG.format(port=self.port, run_dir=self._directory.name) + extra)
         self.log_lines = io.StringIO()
         self.log = Log("speaker.0", stream=self.log_lines, clock=self.clock)
         self.bus = self.make_bus("speaker")
@@ -290,6 +293,7 @@ class Router:
             peer.close()
         self.speaker.drain()
         self.loop.close()
+        self._directory.cleanup()
 
 
 @pytest.fixture
