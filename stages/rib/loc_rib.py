@@ -77,12 +77,11 @@ class LocRib:
 
     # ---- work on the whole table, in slices -------------------------------------------------------------------
 
-    def sweep(self, speaker: str, first: int, only_unconfirmed: bool = True) -> int:
-        """Withdraw what a speaker's snapshot did not confirm (or all it had), among the rows from `first`.
+    def sweep(self, sources: np.ndarray, first: int, only_unconfirmed: bool = True) -> int:
+        """Withdraw what a snapshot did not confirm of these sources (or all of it), among the rows from `first`.
 
         Returns the row where the next slice begins, 0 when all is done.
         """
-        sources = self.sources.of_speaker(speaker)
         end = min(first + ROWS_PER_SLICE, self.routes.row_limit)
         references = self.attributes.references
         if not len(sources):

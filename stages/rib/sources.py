@@ -4,6 +4,8 @@ Owns the numbers, which stay the same while the process lives, and the columns b
 reads. Never knows a route.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 
 EXTERNAL = 1
@@ -42,6 +44,11 @@ class Sources:
     def of_speaker(self, speaker: str) -> np.ndarray:
         """Return the numbers of all sources of one speaker (uint32)."""
         return np.array(self._by_speaker.get(speaker, ()), np.uint32)
+
+    def of_neighbors(self, speaker: str, names: Collection[str]) -> np.ndarray:
+        """Return the numbers of those sources of a speaker that are these neighbors' (uint32)."""
+        numbers = self._by_speaker.get(speaker, ())
+        return np.array([number for number in numbers if self._meta[number]["name"] in names], np.uint32)
 
     def meta(self, number: int) -> dict:
         """Return a source as batches describe it."""

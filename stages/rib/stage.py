@@ -18,12 +18,8 @@ from stages.rib.feed import Feed, Work
 from stages.rib.loc_rib import ALL, BEST, VIEWS, LocRib
 from stages.rib.lookup import Lookup
 from stages.rib.next_hops import NextHops
+from stages.rib.speakers import Speaker
 
-# How long the rib, when it starts, waits for speakers it has not heard before it serves without them.
-FILL_LIMIT_S = 120.0
-# How long routes of a speaker that is away stay, so that its successor can confirm them (RFC 4724 §4.2).
-STALE_LIMIT_S = 120.0
-CHECK_EVERY_S = 5.0
 # While nobody follows, removals are kept for a reader that may come back, but no more than about this many.
 KEPT_REMOVALS = 65536
 # Of the routes an operator expects, so many are IPv6 at most: sizes its tables beforehand.
@@ -42,7 +38,7 @@ class Rib(Stage):
         self.epoch = new_epoch()
         self.is_open = False
         self.work = Work()
-        self.feeds: list[Feed] = []
+        self.speakers: dict[str, Speaker] = {}
         self.server: Server | None = None
         self._sources: dict[tuple[str, str], JournalSource] = {}
         self._add_metrics()
@@ -56,8 +52,7 @@ class Rib(Stage):
             self._follow_speaker(speaker)
         if self.config.fib.enabled:
             bus.follow("fib", "0", NEXTHOPS, self._on_next_hops)
-        loop.call_later(FILL_LIMIT_S, self._on_fill_limit)
-        loop.call_later(CHECK_EVERY_S, self._on_check)
+        loop.call_later(self.config.graceful_restart.selection_deferral_s, self._on_fill_limit)
 
     def step(self) -> bool:
         """Forget what all readers have passed, and do one slice of work on a whole table."""
@@ -70,14 +65,14 @@ class Rib(Stage):
         if config.fib.enabled != self.config.fib.enabled:
             raise ValueError("fib.enabled changes only at the start of the rib")
         wanted = _speakers(config)
-        for feed in [feed for feed in self.feeds if feed.speaker not in wanted]:
-            self.feeds.remove(feed)
-            feed.follower.close()
-            feed.give_up()
-        known = {feed.speaker for feed in self.feeds}
-        for speaker in [speaker for speaker in wanted if speaker not in known]:
-            self._follow_speaker(speaker)
         self.config = config
+        for name in [name for name in self.speakers if name not in wanted]:
+            self.speakers.pop(name).close()
+        for name in wanted:
+            if name in self.speakers:
+                self.speakers[name].limits = config.graceful_restart
+            else:
+                self._follow_speaker(name)
         self._on_feed_complete()
 
     # ---- serving ----------------------------------------------------------------------------------------------
@@ -118,21 +113,37 @@ class Rib(Stage):
 
     # ---- inputs -----------------------------------------------------------------------------------------------
 
-    def _follow_speaker(self, speaker: str) -> None:
-        for family in Family:
-            feed = Feed(speaker, self.loc_ribs[family], self.work, self._on_feed_complete)
-            channel = adj_rib_in(family.label)
-            feed.follower = self.context.bus.follow("policy", "0", channel, feed.handle, params={"speaker": speaker})
-            self.feeds.append(feed)
+    @property
+    def feeds(self) -> list[Feed]:
+        """What comes from all speakers, for all families."""
+        return [feed for speaker in self.speakers.values() for feed in speaker.feeds]
+
+    def _follow_speaker(self, name: str) -> None:
+        context = self.context
+        feeds = [Feed(name, table, self.work, self._on_feed_complete) for table in self.loc_ribs.values()]
+        for feed in feeds:
+            channel = adj_rib_in(feed.loc_rib.family.label)
+            feed.follower = context.bus.follow("policy", "0", channel, feed.handle, params={"speaker": name})
+        speaker = Speaker(name, feeds, context.loop, context.log, self.config.graceful_restart)
+        speaker.end_watch = context.bus.watch("speaker", name, speaker.on_link)
+        self.speakers[name] = speaker
 
     def _on_feed_complete(self) -> None:
         if not self.is_open and all(feed.is_complete for feed in self.feeds):
             self._open_gate()
 
     def _on_fill_limit(self) -> None:
+        """Serve what there is: the Selection_Deferral_Timer of RFC 4724 §4.1 has run out."""
         if not self.is_open:
-            missing = sorted({feed.speaker for feed in self.feeds if not feed.is_complete})
-            event(self.context.log, "filled-partly", "warning", missing_speakers=",".join(missing))
+            missing = sorted({feed.speaker for feed in self.feeds if not feed.has_table})
+            awaited = sorted({name for feed in self.feeds for name in feed.awaited})
+            event(
+                self.context.log,
+                "filled-partly",
+                "warning",
+                missing_speakers=",".join(missing),
+                awaited=",".join(awaited),
+            )
             self._open_gate()
 
     def _open_gate(self) -> None:
@@ -155,19 +166,6 @@ class Rib(Stage):
         no_sources = np.empty(0, np.uint32)
         self.work.add((table, ways.tobytes()), lambda row: table.select_again(no_sources, ways, row))
 
-    def _on_check(self) -> None:
-        """Give up the routes of speakers that have been away too long."""
-        now = self.context.clock.monotonic()
-        for feed in self.feeds:
-            if feed.follower.is_connected:
-                feed.away_since = None
-            elif feed.away_since is None:
-                feed.away_since = now
-            elif feed.is_complete and now - feed.away_since >= STALE_LIMIT_S and not feed.is_given_up:
-                event(self.context.log, "speaker-given-up", "warning", speaker=feed.speaker)
-                feed.give_up()
-        self.context.loop.call_later(CHECK_EVERY_S, self._on_check)
-
     # ---- what it says of itself -------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
@@ -182,7 +180,8 @@ class Rib(Stage):
                     "family": feed.loc_rib.family.label,
                     "is_complete": feed.is_complete,
                     "n_rows": feed.n_rows,
-                    "sessions": {name: state for (name, _), state in feed.sessions.items()},
+                    "sessions": dict(feed.sessions),
+                    "awaited": sorted(feed.awaited),
                 }
                 for feed in self.feeds
             ],

@@ -1,15 +1,18 @@
 """The rib stage between policies and readers, over the memory transport."""
 
+import numpy as np
 import pytest
 
-from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, START, Position
+from common.bus.batch import SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position
 from common.bus.channels import adj_rib_in, loc_rib
+from common.bus.schema import SessionChanges, SessionEvent
 from common.bus.server import Source
 from common.config.load import loads
-from stages.rib.stage import CHECK_EVERY_S, FILL_LIMIT_S, STAGE, STALE_LIMIT_S
+from stages.rib.speakers import LOSS_S
+from stages.rib.stage import STAGE
 from tests.unit.bus.conftest import World
 from tests.unit.stages.policy.test_policy_stage import start
-from tests.unit.stages.rib.test_loc_rib import LONG, SHORT, A, B, P, Q, best_of, routes
+from tests.unit.stages.rib.test_loc_rib import LONG, SHORT, A, B, P, Q, best_of, routes, source
 
 CONFIG = """
 [router]
@@ -25,6 +28,11 @@ address = "10.77.0.11"
 asn = 64611
 speaker = "1"
 """
+RESTART_S = loads(CONFIG).graceful_restart.restart_time_s
+DEFERRAL_S = loads(CONFIG).graceful_restart.selection_deferral_s
+ALL_AT_ONCE = SNAPSHOT_BEGIN | SNAPSHOT_END
+UP, END_OF_RIB, DOWN = SessionEvent.UP, SessionEvent.END_OF_RIB, SessionEvent.DOWN
+GRACEFUL, AWAITED = SessionEvent.GRACEFUL, SessionEvent.AWAITED
 V4, V6 = "ipv4-unicast", "ipv6-unicast"
 
 
@@ -37,7 +45,13 @@ class Script(Source):
         self.batches = []
 
     def put(self, rows, flags=0):
-        batch = routes(rows, flags)
+        self.add(routes(rows, flags))
+
+    def say(self, name, *events, flags=0):
+        columns = {"source": np.zeros(len(events), np.uint32), "event": np.array(events, np.uint8)}
+        self.add(Batch(SessionChanges, columns, {"sources": [source(name)]}, flags=flags))
+
+    def add(self, batch):
         batch.channel, batch.meta["family"] = self.channel, self.channel.split("/")[1]
         batch.position = Position(self.epoch_name, len(self.batches) + 1, -1)
         self.batches.append(batch)
@@ -62,6 +76,16 @@ class Policy:
     def put(self, speaker, rows, flags=0, family=V4):
         self.scripts[speaker, family].put(rows, flags)
         self.world.settle()
+
+    def say(self, speaker, name, *events, flags=0):
+        self.scripts[speaker, V4].say(name, *events, flags=flags)
+        self.world.settle()
+
+    def begin_anew(self, speaker):
+        """A new process of a speaker: what it says begins with a snapshot."""
+        script = self.scripts[speaker, V4]
+        script.batches.clear()
+        script.epoch_name += "+"
 
     def fill(self, *speakers):
         for speaker in speakers:
@@ -112,30 +136,154 @@ def test_a_speaker_that_never_comes_is_waited_for_a_while_only(world):
     reader = Reader(world)
     policy.fill("0")
     policy.put("0", [(P, A, SHORT)])
-    world.wait(FILL_LIMIT_S - 1)
+    world.wait(DEFERRAL_S - 1)
     assert reader.batches == []
     world.wait(2)
     assert [set(told) for told in reader.told()] == [{P}]
 
 
-def test_routes_of_a_speaker_that_stays_away_go(world):
-    """While policy is away routes stay, until the time limit; when it is back its snapshot counts."""
+@pytest.fixture
+def filled(world):
+    """A rib that serves a route of neighbor A from speaker 0, which can be killed; policy and a reader in step."""
+    world.bus("speaker").serve()
     policy, rib = Policy(world), start(world, STAGE, CONFIG)
-    reader = Reader(world)
     policy.fill("0", "1")
-    policy.put("0", [(P, A, SHORT)])
+    policy.say("0", A, UP, GRACEFUL)
+    policy.put("0", [(P, A, SHORT), (Q, A, SHORT)])
+    reader = Reader(world)
+    world.settle()
     reader.told()
+    return policy, rib, reader
+
+
+def test_policy_may_stay_away(world, filled):
+    """While only policy is away routes stay, however long."""
     world.kill("policy")
     world.settle()
-    world.wait(CHECK_EVERY_S)
-    world.wait(STALE_LIMIT_S - 2 * CHECK_EVERY_S)
-    assert reader.told() == []
-    world.wait(2 * CHECK_EVERY_S)
-    world.wait(CHECK_EVERY_S)
-    assert reader.told() == [{P: None}]
-    policy.serve()
+    world.wait(10 * RESTART_S)
+    world.wait(10 * RESTART_S)
+    assert filled[2].told() == []
+
+
+def test_routes_of_a_speaker_that_stays_away_go(world, filled):
+    """With graceful restart agreed, routes stay for the restart time after the speaker's death, and no longer."""
+    policy, _, reader = filled
+    policy.begin_anew("0")
+    world.kill("speaker")
     world.settle()
-    assert {P: ("a", "10.77.0.10", 1)} in reader.told()
+    world.wait(LOSS_S + 1)
+    world.wait(RESTART_S - LOSS_S - 2)
+    assert reader.told() == []
+    world.wait(2)
+    assert reader.told() == [{P: None, Q: None}]
+
+
+def test_without_graceful_restart_routes_go_with_the_speaker(world, filled):
+    """Neighbors that have not agreed on graceful restart lose their routes soon after the speaker died, others not."""
+    policy, _, reader = filled
+    policy.say("0", B, UP)
+    policy.put("0", [("192.0.2.0/24", B, SHORT)])
+    reader.told()
+    policy.begin_anew("0")
+    world.kill("speaker")
+    world.settle()
+    assert reader.told() == []
+    world.wait(LOSS_S)
+    assert reader.told() == [{"192.0.2.0/24": None}]
+
+
+def test_a_speaker_that_is_back_at_once_was_not_lost(world, filled):
+    """A link that is lost for a moment withdraws nothing, with graceful restart or without."""
+    policy, _, reader = filled
+    policy.say("0", A, DOWN, UP)
+    world.kill("speaker")
+    world.settle()
+    world.wait(LOSS_S - 1)
+    world.bus("speaker").serve()
+    world.settle()
+    world.wait(10)
+    assert reader.told() == []
+
+
+def test_a_new_speaker_confirms_routes_by_and_by(world, filled):
+    """What an earlier speaker told stays while its neighbor is awaited; End-of-RIB takes what was not told again."""
+    policy, rib, reader = filled
+    policy.begin_anew("0")
+    policy.say("0", A, GRACEFUL, AWAITED, flags=SNAPSHOT_BEGIN | SNAPSHOT)
+    policy.put("0", [], SNAPSHOT | SNAPSHOT_END)
+    assert reader.told() == [] and rib.is_open
+    policy.say("0", A, UP, AWAITED)
+    policy.put("0", [(P, A, SHORT)])
+    assert reader.told() == []
+    policy.say("0", A, END_OF_RIB)
+    assert reader.told() == [{Q: None}]
+
+
+@pytest.mark.parametrize("n_later", [0, 1])
+def test_a_neighbor_that_does_not_come_back_loses_its_routes(world, filled, n_later):
+    """The new speaker gives a neighbor up, before or after it had told some of its routes again."""
+    policy, _, reader = filled
+    policy.begin_anew("0")
+    policy.say("0", A, AWAITED, flags=SNAPSHOT_BEGIN | SNAPSHOT)
+    policy.put("0", [], SNAPSHOT | SNAPSHOT_END)
+    policy.put("0", [(P, A, SHORT)][:n_later])
+    policy.put("0", [(P, A, None)][:n_later])
+    policy.say("0", A, DOWN)
+    told = {}
+    for each in reader.told():
+        told |= each
+    assert told == {P: None, Q: None}
+
+
+def test_a_new_speaker_that_awaits_nobody_has_the_last_word(world, filled):
+    """Without a promise, what is not in the new speaker's snapshot is gone at its end."""
+    policy, _, reader = filled
+    policy.begin_anew("0")
+    policy.put("0", [(P, A, SHORT)], ALL_AT_ONCE | SNAPSHOT)
+    assert reader.told() == [{Q: None}]
+
+
+def test_an_end_of_rib_that_never_comes_is_not_waited_for(world, filled):
+    """After the selection deferral time what was not told again goes."""
+    policy, _, reader = filled
+    world.kill("speaker")
+    world.settle()
+    policy.begin_anew("0")
+    world.bus("speaker").serve()
+    policy.say("0", A, UP, AWAITED, flags=SNAPSHOT_BEGIN | SNAPSHOT)
+    policy.put("0", [(P, A, SHORT)], SNAPSHOT | SNAPSHOT_END)
+    world.wait(DEFERRAL_S - 1)
+    assert reader.told() == []
+    world.wait(2)
+    assert reader.told() == [{Q: None}]
+
+
+def test_a_new_rib_waits_for_those_who_promised(world):
+    """Nothing is served before the End-of-RIB of a neighbor that has promised one; nobody waits for others."""
+    policy, rib = Policy(world), start(world, STAGE, CONFIG)
+    reader = Reader(world)
+    policy.say("0", A, AWAITED, flags=SNAPSHOT_BEGIN | SNAPSHOT)
+    policy.say("0", B, UP, flags=SNAPSHOT)
+    policy.put("0", [], SNAPSHOT | SNAPSHOT_END)
+    policy.fill("1")
+    policy.put("0", [], ALL_AT_ONCE, V6)
+    policy.say("0", A, UP, GRACEFUL, AWAITED)
+    policy.put("0", [(P, A, SHORT), (Q, B, SHORT)])
+    assert reader.batches == [] and not rib.is_open
+    policy.say("0", A, END_OF_RIB)
+    assert [set(told) for told in reader.told()] == [{P, Q}]
+
+
+def test_a_new_rib_waits_no_longer_than_the_limit(world):
+    """The Selection_Deferral_Timer: then the rib serves what there is."""
+    policy, rib = Policy(world), start(world, STAGE, CONFIG)
+    policy.say("0", A, AWAITED, flags=SNAPSHOT_BEGIN | SNAPSHOT)
+    policy.put("0", [], SNAPSHOT | SNAPSHOT_END)
+    policy.put("0", [], ALL_AT_ONCE, V6)
+    policy.fill("1")
+    world.wait(DEFERRAL_S - 1)
+    assert not rib.is_open
+    world.wait(2)
     assert rib.is_open
 
 
