@@ -7,11 +7,33 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import topology
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+ASN = 65000
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A neighbor as the router is configured for it: whether it takes routes from it, and tells it routes."""
+
+    name: str
+    address: str
+    asn: int
+    imports: bool
+    exports: bool
+
+
+def senders_and_listener(n_senders: int) -> list[Peer]:
+    """Return the neighbors of most benchmarks: some that only send, one that only listens."""
+    peers = [
+        Peer(f"sender{index}", topology.sender_address(index), topology.sender_asn(index), True, False)
+        for index in range(n_senders)
+    ]
+    return [*peers, Peer("listener", topology.LISTENER_ADDRESS, topology.LISTENER_ASN, False, True)]
 
 
 class Router:
@@ -19,8 +41,10 @@ class Router:
 
     name: str
 
-    def __init__(self, n_senders: int, with_kernel: bool = False):
-        self.n_senders = n_senders
+    has_kernel = True  # whether it can put routes into the kernel in a benchmark
+
+    def __init__(self, n_senders: int, with_kernel: bool = False, peers: list[Peer] | None = None):
+        self.peers = senders_and_listener(n_senders) if peers is None else peers
         self.with_kernel = with_kernel
         self.directory = Path(tempfile.mkdtemp(prefix=f"headrace-bench-{self.name}-"))
         self.process: subprocess.Popen | None = None
@@ -116,8 +140,7 @@ class Bird(Router):
 
     @classmethod
     def version(cls) -> str:
-        shown = subprocess.run([cls.binary, "--version"], capture_output=True, text=True)
-        return (shown.stdout + shown.stderr).strip()
+        return shown(cls.binary, "--version")
 
     def command(self) -> list[str]:
         lines = [f"router id {topology.ROUTER_ADDRESS};", "protocol device {}"]
@@ -126,13 +149,7 @@ class Bird(Router):
                 "protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }",
                 "protocol kernel { ipv6 { import none; export where source = RTS_BGP; }; }",
             ]
-        for index in range(self.n_senders):
-            lines.append(
-                self._neighbor(
-                    f"sender{index}", topology.sender_address(index), topology.sender_asn(index), "all", "none"
-                )
-            )
-        lines.append(self._neighbor("listener", topology.LISTENER_ADDRESS, topology.LISTENER_ASN, "none", "all"))
+        lines += [self._neighbor(peer) for peer in self.peers]
         path = self.directory / "bird.conf"
         path.write_text("\n".join(lines))
         return [
@@ -147,11 +164,13 @@ class Bird(Router):
         ]
 
     @staticmethod
-    def _neighbor(name: str, address: str, asn: int, imports: str, exports: str) -> str:
+    def _neighbor(peer: Peer) -> str:
+        rules = f"import {'all' if peer.imports else 'none'}; export {'all' if peer.exports else 'none'};"
+        name = peer.name.replace("-", "_")
         return (
-            f"protocol bgp {name} {{ local {topology.ROUTER_ADDRESS} as 65000; neighbor {address} as {asn}; passive on;"
-            f" ipv4 {{ import {imports}; export {exports}; }};"
-            f" ipv6 {{ import {imports}; export {exports}; next hop address {topology.ROUTER_ADDRESS_6}; }}; }}"
+            f"protocol bgp {name} {{ local {topology.ROUTER_ADDRESS} as {ASN}; neighbor {peer.address} as {peer.asn};"
+            f" passive on; error wait time 1, 2; ipv4 {{ {rules} }};"
+            f" ipv6 {{ {rules} next hop address {topology.ROUTER_ADDRESS_6}; }}; }}"
         )
 
 
@@ -176,31 +195,170 @@ class Headrace(Router):
 
     def command(self) -> list[str]:
         lines = [
-            "[router]", "asn = 65000", f'router_id = "{topology.ROUTER_ADDRESS}"', f'run_dir = "{self.directory}/run"',
-            f'listen = ["{topology.ROUTER_ADDRESS}"]',
+            "[router]", f"asn = {ASN}", f'router_id = "{topology.ROUTER_ADDRESS}"',
+            f'run_dir = "{self.directory}/run"', f'listen = ["{topology.ROUTER_ADDRESS}"]',
             "[fib]", f"enabled = {str(self.with_kernel).lower()}",
             "[status]", 'listen = "127.0.0.1:8179"',
         ]  # fmt: skip
-        for index in range(self.n_senders):
-            lines += self._neighbor(f"sender{index}", topology.sender_address(index), topology.sender_asn(index))
-            lines += ['import = { default = "accept" }', 'export = { default = "reject" }']
-            lines += [f"expected_routes = {self.expected_routes}", "maximum_prefixes = 3000000"]
-        lines += self._neighbor("listener", topology.LISTENER_ADDRESS, topology.LISTENER_ASN)
-        lines += ['import = { default = "reject" }', "export = { learned_routes = true }"]
+        for peer in self.peers:
+            lines += self._neighbor(peer)
         path = self.directory / "headrace.toml"
         path.write_text("\n".join(lines) + "\n")
         return [sys.executable, "-m", "common.cli.main", "run", str(path)]
 
-    @staticmethod
-    def _neighbor(name: str, address: str, asn: int) -> list[str]:
-        return [
-            "[[neighbor]]", f'name = "{name}"', f'address = "{address}"', f"asn = {asn}", "passive = true",
-            f'local_address = "{topology.ROUTER_ADDRESS}"', 'families = ["ipv4-unicast", "ipv6-unicast"]',
+    def _neighbor(self, peer: Peer) -> list[str]:
+        lines = [
+            "[[neighbor]]", f'name = "{peer.name}"', f'address = "{peer.address}"', f"asn = {peer.asn}",
+            "passive = true", f'local_address = "{topology.ROUTER_ADDRESS}"',
+            'families = ["ipv4-unicast", "ipv6-unicast"]',
+            f'import = {{ default = "{"accept" if peer.imports else "reject"}" }}',
+            "export = { learned_routes = true }" if peer.exports else 'export = { default = "reject" }',
         ]  # fmt: skip
+        if peer.imports and not peer.exports:
+            lines += [f"expected_routes = {self.expected_routes}", "maximum_prefixes = 3000000"]
+        return lines
 
     def process_name(self, pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().split()
         return " ".join(words)[:60]
 
 
-ROUTERS = {router.name: router for router in (Headrace, Bird)}
+class Frr(Router):
+    """FRR's bgpd alone (without zebra, so without the kernel); another build is named in HEADRACE_FRR_BGPD."""
+
+    name = "frr"
+    has_kernel = False
+    binary = os.environ.get("HEADRACE_FRR_BGPD", "/usr/lib/frr/bgpd")
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return Path(cls.binary).exists()
+
+    @classmethod
+    def version(cls) -> str:
+        return shown(cls.binary, "--version")
+
+    def command(self) -> list[str]:
+        neighbors = "".join(
+            f" neighbor {peer.address} remote-as {peer.asn}\n neighbor {peer.address} passive\n"
+            f" neighbor {peer.address} advertisement-interval 0\n"
+            for peer in self.peers
+        )
+        families = "".join(
+            f" address-family {family} unicast\n" + "".join(map(self._activated, self.peers)) + " exit-address-family\n"
+            for family in ("ipv4", "ipv6")
+        )
+        path = self.directory / "bgpd.conf"
+        path.write_text(
+            f"router bgp {ASN}\n bgp router-id {topology.ROUTER_ADDRESS}\n no bgp ebgp-requires-policy\n"
+            f" no bgp default ipv4-unicast\n{neighbors}{families}"
+            f"route-map nothing deny 10\nroute-map all permit 10\n"
+            f" set ipv6 next-hop global {topology.ROUTER_ADDRESS_6}\n"
+        )
+        return [
+            self.binary, "-f", str(path), "-i", str(self.directory / "pid"), "-S", "-Z", "-P", "0",
+            "-l", topology.ROUTER_ADDRESS, "--vty_socket", str(self.directory), "--log", "stdout",
+        ]  # fmt: skip
+
+    @staticmethod
+    def _activated(peer: Peer) -> str:
+        lines = [f"neighbor {peer.address} activate"]
+        lines += [] if peer.imports else [f"neighbor {peer.address} route-map nothing in"]
+        lines += [f"neighbor {peer.address} route-map {'all' if peer.exports else 'nothing'} out"]
+        return "".join(f"  {line}\n" for line in lines)
+
+
+class GoBgp(Router):
+    """GoBGP, without the kernel; another build is named in HEADRACE_GOBGPD."""
+
+    name = "gobgp"
+    has_kernel = False
+    binary = os.environ.get("HEADRACE_GOBGPD", "gobgpd")
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return shutil.which(cls.binary) is not None
+
+    @classmethod
+    def version(cls) -> str:
+        return shown(cls.binary, "--version")
+
+    def command(self) -> list[str]:
+        path = self.directory / "gobgpd.toml"
+        path.write_text("\n".join(self._lines()) + "\n")
+        return [self.binary, "-f", str(path), "--api-hosts", "127.0.0.1:50179", "--log-plain", "--log-level", "error"]
+
+    def _lines(self) -> list[str]:
+        rules = [
+            ("import", [peer for peer in self.peers if not peer.imports]),
+            ("export", [peer for peer in self.peers if not peer.exports]),
+        ]
+        lines = [
+            "[global.config]", f"as = {ASN}", f'router-id = "{topology.ROUTER_ADDRESS}"',
+            f'local-address-list = ["{topology.ROUTER_ADDRESS}"]', "[global.apply-policy.config]",
+        ]  # fmt: skip
+        for way, peers in rules:
+            lines += [f'default-{way}-policy = "accept-route"']
+            lines += [f'{way}-policy-list = ["{way}-none"]'] if peers else []
+        for way, peers in rules:
+            if peers:
+                addresses = ", ".join(f'"{peer.address}/32"' for peer in peers)
+                lines += [
+                    "[[defined-sets.neighbor-sets]]", f'neighbor-set-name = "{way}-none"',
+                    f"neighbor-info-list = [{addresses}]",
+                    "[[policy-definitions]]", f'name = "{way}-none"', "[[policy-definitions.statements]]",
+                    "[policy-definitions.statements.conditions.match-neighbor-set]", f'neighbor-set = "{way}-none"',
+                    "[policy-definitions.statements.actions]", 'route-disposition = "reject-route"',
+                ]  # fmt: skip
+        for peer in self.peers:
+            lines += [
+                "[[neighbors]]", "[neighbors.config]", f'neighbor-address = "{peer.address}"', f"peer-as = {peer.asn}",
+                "[neighbors.transport.config]", "passive-mode = true", f'local-address = "{topology.ROUTER_ADDRESS}"',
+            ]  # fmt: skip
+            for family in ("ipv4", "ipv6"):
+                lines += ["[[neighbors.afi-safis]]", f'config = {{ afi-safi-name = "{family}-unicast" }}']
+        return lines
+
+
+class OpenBgpd(Router):
+    """OpenBGPD's portable version; another build is named in HEADRACE_OPENBGPD."""
+
+    name = "openbgpd"
+    binary = os.environ.get("HEADRACE_OPENBGPD", "/usr/sbin/bgpd")
+    chroot = Path("/run/openbgpd")  # to which Debian's changes root
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return Path(cls.binary).exists()
+
+    @classmethod
+    def version(cls) -> str:
+        return shown(cls.binary, "-V")
+
+    def command(self) -> list[str]:
+        self.chroot.mkdir(mode=0o755, exist_ok=True)
+        lines = [
+            f"AS {ASN}", f"router-id {topology.ROUTER_ADDRESS}", f"listen on {topology.ROUTER_ADDRESS}",
+            f"fib-update {'yes' if self.with_kernel else 'no'}", f'socket "{self.directory}/ctl"',
+        ]  # fmt: skip
+        for peer in self.peers:
+            lines += [
+                f"neighbor {peer.address} {{", f" remote-as {peer.asn}", f" local-address {topology.ROUTER_ADDRESS}",
+                " passive", " announce IPv4 unicast", " announce IPv6 unicast",
+                f" local-address {topology.ROUTER_ADDRESS_6}" if ":" in peer.address else "", "}",
+            ]  # fmt: skip
+        lines += [f"allow from {peer.address}" for peer in self.peers if peer.imports]
+        lines += [f"allow to {peer.address}" for peer in self.peers if peer.exports]
+        path = self.directory / "bgpd.conf"
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o600)
+        return [self.binary, "-d", "-f", str(path)]
+
+
+def shown(*command: str) -> str:
+    """Return the first line a program prints of itself."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return ((done.stdout + done.stderr).strip().splitlines() or ["unknown"])[0]
+
+
+ROUTERS = {router.name: router for router in (Headrace, Bird, Frr, GoBgp, OpenBgpd)}
