@@ -35,15 +35,17 @@ def run(*command: str) -> None:
 
 
 @contextmanager
-def namespaces(n_senders: int = 4):
-    """Make the topology, and take it away at the end."""
+def namespaces(n_senders: int = 4, peers: list[str] | None = None):
+    """Make the topology, with the addresses of so many senders and a listener or those of `peers` (in 10.77.0.0/24),
+    and take it away at the end.
+    """
     remove()
     try:
         for name in (ROUTER, PEERS):
             run("ip", "netns", "add", name)
             run("ip", "-n", name, "link", "set", "lo", "up")
         run("ip", "-n", ROUTER, "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", PEERS)
-        peers = [sender_address(index) for index in range(n_senders)] + [LISTENER_ADDRESS]
+        peers = peers or [sender_address(index) for index in range(n_senders)] + [LISTENER_ADDRESS]
         for name, addresses in ((ROUTER, [ROUTER_ADDRESS]), (PEERS, peers)):
             for address in addresses:
                 run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "veth0")
