@@ -13,16 +13,19 @@ speaker should not do: withdraw what it never announced, announce again what sta
 import io
 import socket
 import struct
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
 
 from common.bgp.attributes import encode_set
-from common.bgp.capabilities import Capabilities
+from common.bgp.capabilities import Capabilities, GracefulRestart
 from common.bgp.constants import Family, MessageType
 from common.bgp.messages import Notification, Open, RouteRefresh, encode_message
 from common.bus.bus import Bus
 from common.bus.memory_transport import MemoryHub, MemoryTransport
 from common.config.load import loads
+from common.config.schema import Config
 from common.runtime.clock import ManualClock
 from common.runtime.log import Log
 from common.runtime.loop import Loop
@@ -41,7 +44,8 @@ class Pipeline:
     """Stages by name, and peers by the name of their neighbor in the configuration."""
 
     def __init__(self, config: str, stages: tuple[str, ...] = STAGES):
-        self.config = loads(config)
+        self._directory = tempfile.TemporaryDirectory()
+        self.config = self.read(config)
         self.clock = ManualClock()
         self.hub = MemoryHub()
         self.loops: dict[str, Loop] = {}
@@ -50,6 +54,22 @@ class Pipeline:
         self.peers: dict[str, Peer] = {}
         for name in stages:
             self.start(name)
+        for instance in sorted({neighbor.speaker for neighbor in self.config.neighbors.values()} - {"0"}):
+            self.start(f"speaker.{instance}")
+        self.settle()
+
+    def read(self, text: str) -> Config:
+        """Return a configuration with a run directory of this pipeline's own."""
+        config = loads(text)
+        return replace(config, router=replace(config.router, run_dir=Path(self._directory.name)))
+
+    def reload(self, text: str) -> None:
+        """Give all stages another configuration, in the order the supervisor does."""
+        self.config = self.read(text)
+        for skeleton in self.skeletons.values():
+            skeleton.stage.reload(self.config)
+        for name, peer in self.peers.items():
+            peer.config = self.config.neighbors.get(name, peer.config)
         self.settle()
 
     def __enter__(self) -> "Pipeline":
@@ -60,24 +80,27 @@ class Pipeline:
             peer.vanish()
         for name in list(self.skeletons):
             self.kill(name)
+        self._directory.cleanup()
 
     # ---- stages -----------------------------------------------------------------------------------------------
 
-    def start(self, name: str) -> None:
-        """Start a stage."""
+    def start(self, label: str) -> None:
+        """Start a stage, as "NAME" or "NAME.INSTANCE"."""
+        name, _, instance = label.partition(".")
+        instance = instance or "0"
         loop = Loop(self.clock)
-        stream = self.logs[name] = io.StringIO()
-        log = Log(name, stream=stream, clock=self.clock)
-        bus = Bus("/run/headrace", name, "0", loop, MemoryTransport(self.hub, loop), log)
+        stream = self.logs[label] = io.StringIO()
+        log = Log(label, stream=stream, clock=self.clock)
+        bus = Bus(self._directory.name, name, instance, loop, MemoryTransport(self.hub, loop), log)
         context = Context(self.clock, loop, bus, Metrics(name), log, seed=7)
-        skeleton = Skeleton(stage_class(name)(self.config, "0", context), context)
-        self.loops[name], self.skeletons[name] = loop, skeleton
+        skeleton = Skeleton(stage_class(name)(self.config, instance, context), context)
+        self.loops[label], self.skeletons[label] = loop, skeleton
         skeleton.start()
 
     def kill(self, name: str) -> None:
         """End a stage as SIGKILL would: nobody is told, its sockets are closed."""
         skeleton = self.skeletons.pop(name)
-        if name == "speaker":
+        if name.startswith("speaker"):
             for neighbor in skeleton.stage.neighbors:
                 for peering in (neighbor.peering, neighbor.contender):
                     if peering is not None and peering.connection is not None:
@@ -129,11 +152,12 @@ class Pipeline:
 
     # ---- peers ------------------------------------------------------------------------------------------------
 
-    def peer(self, name: str) -> "Peer":
-        """Return the peer of a neighbor, its session up."""
+    def peer(self, name: str, restart: GracefulRestart | None = None) -> "Peer":
+        """Return the peer of a neighbor, its session up; `restart` is what it offers from then on."""
         peer = self.peers.get(name)
         if peer is None:
             peer = self.peers[name] = Peer(self, name)
+        peer.restart = restart or peer.restart
         for _ in range(MAX_CALLS):
             if not peer.is_up:
                 peer.connect()
@@ -182,6 +206,9 @@ class Peer:
         self.notifications: list[Notification] = []
         self.n_updates = 0
         self.faults: list[str] = []
+        # What it offers of graceful restart, and what it was offered.
+        self.restart: GracefulRestart | None = None
+        self.offered: GracefulRestart | None = None
         self._socket: socket.socket | None = None
         self._received = b""
 
@@ -191,12 +218,15 @@ class Peer:
         """Call the speaker and open the session."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        speaker = self.pipeline.stage("speaker")
+        instance = self.config.speaker
+        speaker = self.pipeline.stage("speaker" if instance == "0" else f"speaker.{instance}")
         named = NamedSocket(theirs, self.config.local_address or LOCAL_ADDRESS, self.config.address)
         connection = Connection(speaker.context.loop, named)
         self._socket, self._received = ours, b""
         self.told, self.ended, self.is_up = {}, set(), False
-        capabilities = Capabilities(families=self.families, asn4=self.config.asn, route_refresh=True)
+        capabilities = Capabilities(
+            families=self.families, asn4=self.config.asn, route_refresh=True, graceful_restart=self.restart
+        )
         self.send(Open(self.config.asn, 90, self.router_id, capabilities).encode())
         speaker.neighbors.accept(connection)
 
@@ -279,6 +309,7 @@ class Peer:
 
     def _on_message(self, kind: int, body: bytes) -> None:
         if kind == MessageType.OPEN:
+            self.offered = Open.decode(body).capabilities.graceful_restart
             self.send(encode_message(MessageType.KEEPALIVE))
         elif kind == MessageType.KEEPALIVE:
             if self.is_up:

@@ -4,6 +4,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from common.bgp.capabilities import GracefulRestart
+from common.bgp.constants import Family
 from common.bgp.decision import CHOSEN_WORDS
 from tests.oracles.pipeline import NO_ADVERTISE, NO_EXPORT, Route, Router, comparable
 from tests.pipeline.harness import Peer, Pipeline, router_id_of
@@ -37,6 +39,9 @@ NEIGHBORS = {
 ANNOUNCERS = ("a", "a2", "b", "core", "core2")
 PREFIXES = ("192.0.2.0/24", "198.51.100.0/24", "198.51.100.0/25", "203.0.113.0/24", "0.0.0.0/0")
 PREFIXES_6 = ("2001:db8:1::/48", "2001:db8::/32")
+# Neighbors that have agreed on graceful restart.
+GRACEFUL = ("b", "core")
+RESTART = GracefulRestart(4095, families=tuple((family, True) for family in Family))
 COMMUNITIES = (65000 << 16 | 2, 64601 << 16 | 1, NO_EXPORT, NO_ADVERTISE)
 
 names = st.lists(st.sampled_from(ANNOUNCERS), min_size=1, max_size=3, unique=True)
@@ -93,10 +98,17 @@ class Model(RuleBasedStateMachine):
         if hasattr(self, "pipeline"):
             self.pipeline.__exit__()
 
-    def connect(self, name: str) -> None:
-        self.pipeline.peer(name)
+    def connect(self, name: str, kept: list[str] = ()) -> None:
+        """Bring a session up; one with graceful restart announces again what it has kept, then ends its table."""
+        former = self.router.received.get(name, {})
+        peer = self.pipeline.peer(name, RESTART if name in GRACEFUL else None)
         if name in ANNOUNCERS:
             self.router.received[name] = {}
+        if name in GRACEFUL:
+            for prefix in set(kept) & set(former):
+                made = self.router.received[name][prefix] = former[prefix]
+                peer.announce([prefix], next_hop=made.next_hop, **made.attributes())
+            peer.end_of_rib()
 
     # ---- what happens -----------------------------------------------------------------------------------------
 
@@ -137,14 +149,16 @@ class Model(RuleBasedStateMachine):
         peer = self.pipeline.peers[name]
         if peer.is_up:
             peer.close() if in_order else peer.vanish()
-            self.router.received.pop(name, None)
+            if in_order or name not in GRACEFUL:
+                self.router.received.pop(name, None)
 
     @precondition(lambda self: not self.away)
-    @rule(name=st.sampled_from(list(NEIGHBORS)))
-    def come_back(self, name):
+    @rule(name=st.sampled_from(list(NEIGHBORS)), kept=st.sets(st.sampled_from(PREFIXES + PREFIXES_6)))
+    def come_back(self, name, kept):
         """A session comes up again."""
+        self.pipeline.settle()
         if not self.pipeline.peers[name].is_up:
-            self.connect(name)
+            self.connect(name, kept)
 
     @precondition(lambda self: not self.away)
     @rule(stage=st.sampled_from(["policy", "rib", "exporter"]))
@@ -173,15 +187,15 @@ class Model(RuleBasedStateMachine):
         self.pipeline.wait(15, step_s=5)
 
     @precondition(lambda self: not self.away)
-    @rule()
-    def restart_speaker(self):
+    @rule(kept=st.sets(st.sampled_from(PREFIXES + PREFIXES_6)))
+    def restart_speaker(self, kept):
         """The speaker dies with all its sessions, and all neighbors call again."""
         self.pipeline.settle()
         self.pipeline.kill("speaker")
         self.pipeline.settle()
         self.pipeline.start("speaker")
         for name in NEIGHBORS:
-            self.connect(name)
+            self.connect(name, kept)
         self.pipeline.wait(5)
 
     # ---- what is true when all is quiet -----------------------------------------------------------------------
