@@ -18,23 +18,23 @@ def cases(scale: float = 1.0, module=plan) -> list:
         np.zeros(WAYS + 1, np.uint32),
         np.zeros(WAYS + 1, np.uint32),
     )
-    errors = np.zeros(BATCH, np.int32)
+    errors, tally = np.zeros(BATCH, np.int32), np.zeros(plan.TALLY, np.int64)
     wanted, installed = np.zeros(n + 1, np.uint32), np.zeros(n + 1, np.uint32)
     flags, trouble = np.zeros(n + 1, np.uint8), np.zeros(n + 1, np.uint8)
 
     def install() -> None:
-        for column in (wanted, installed, flags, n_wanted, n_installed):
+        for column in (wanted, installed, flags, n_wanted, n_installed, tally):
             column[:] = 0
         for at in range(0, n, BATCH):
-            queue = module.want(rows[at : at + BATCH], ways[at : at + BATCH], wanted, installed, flags, n_wanted)
-            taken, actions, targets, _ = module.take(queue, wanted, installed, flags, trouble, usable)
+            queue = module.want(rows[at : at + BATCH], ways[at : at + BATCH], wanted, installed, flags, n_wanted, tally)
+            taken, actions, targets, _ = module.take(queue, wanted, installed, flags, trouble, usable, tally)
             module.settle(
-                taken, actions, targets, errors[: len(taken)], wanted, installed, trouble, n_installed
+                taken, actions, targets, errors[: len(taken)], wanted, installed, flags, trouble, n_installed, tally
             )  # fmt: skip
 
     def confirm() -> None:
         for at in range(0, n, BATCH):
-            module.want(rows[at : at + BATCH], ways[at : at + BATCH], wanted, installed, flags, n_wanted)
+            module.want(rows[at : at + BATCH], ways[at : at + BATCH], wanted, installed, flags, n_wanted, tally)
 
     install()
     return [("want, take, settle", n, install), ("want what is installed", n, confirm)]

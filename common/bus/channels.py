@@ -40,6 +40,9 @@ CHANNELS = (
         "adj-rib-out/*/*", (ExportChanges,), "speaker", "taps", "what one neighbor was told, by family and neighbor"
     ),
     Channel("nexthops", (NextHopChanges,), "fib", "rib, taps", "reachability and cost of next hops"),
+    Channel(
+        "nexthops/wanted", (NextHopChanges,), "rib", "fib, taps", "the next hops of all candidates, to be resolved"
+    ),
     Channel("vrps", (VrpChanges,), "rpki", "policy, taps", "validated payloads"),
 )
 
@@ -60,6 +63,7 @@ def adj_rib_out(family: str, neighbor: str = "") -> str:
 
 
 NEXTHOPS = "nexthops"
+WANTED_NEXTHOPS = "nexthops/wanted"
 VRPS = "vrps"
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from common.config.keys import Unfit, keys_of
 from common.config.lines import lines_of
-from common.config.schema import BLOCKS, SECTIONS, Config, Neighbor
+from common.config.schema import BLOCKS, SECTIONS, Config, Fib, Neighbor
 
+INSTANCES = {"fib": ("instance",)}  # tables within a section, each an instance of its stage
 _SINGLE = {name: section for name, section in SECTIONS.items() if name != "neighbor"}
 
 
@@ -117,9 +118,22 @@ class _Reader:
         for name, section in _SINGLE.items():
             if name not in document and name != "router":
                 continue
-            values[name] = self._read_table(section, document.get(name, {}), (name,))
+            values[name] = self._read_table(section, document.get(name, {}), (name,), INSTANCES.get(name, ()))
+        values["fib.instance"] = self._read_fib_instances(document.get("fib", {}))
         values["neighbor"] = self._read_neighbors(document.get("neighbor", []))
         return values
+
+    def _read_fib_instances(self, table: Any) -> list[dict]:
+        """Return the values of each [[fib.instance]]."""
+        entries = table.get("instance", []) if isinstance(table, dict) else []
+        if not isinstance(entries, list):
+            self.error(("fib", "instance"), "must be written [[fib.instance]], once for each instance")
+            return []
+        instances = [self._read_table(Fib, entry, ("fib", "instance")) for entry in entries]
+        for values in instances:
+            if values.get("name", "0") == "0":
+                self.error(("fib", "instance"), 'needs a name that is not "0", which is that of [fib]')
+        return instances
 
     def _read_neighbors(self, entries: Any) -> list[dict]:
         if not isinstance(entries, list):
@@ -169,10 +183,26 @@ def _check_document(values: dict, reader: _Reader) -> None:
     """Check what more than one key has to do with; values that were wrong by themselves are absent here."""
     router = values.get("router", {})
     _check_next_hops(router, ("router",), reader)
+    _check_fibs(values, reader)
     _check_unique(values["neighbor"], "name", reader)
     _check_unique(values["neighbor"], "address", reader)
     for index, neighbor in enumerate(values["neighbor"]):
         _check_neighbor(neighbor, router, ("neighbor", index), reader)
+
+
+def _check_fibs(values: dict, reader: _Reader) -> None:
+    """Two instances may share neither name nor table."""
+    main = values.get("fib", {})
+    names, tables = {"0"}, {(main.get("namespace", ""), main.get("table", 254))}
+    for entry in values["fib.instance"]:
+        entry = main | entry
+        table = (entry.get("namespace", ""), entry.get("table", 254))
+        if entry.get("name") in names:
+            reader.error(("fib", "instance"), f'"{entry["name"]}" is already the name of another instance')
+        if table in tables:
+            reader.error(("fib", "instance"), f"table {table[1]} is already that of another instance")
+        names.add(entry.get("name"))
+        tables.add(table)
 
 
 def _check_unique(neighbors: list[dict], name: str, reader: _Reader) -> None:
@@ -227,4 +257,7 @@ def _build(values: dict, path: Path | None) -> Config:
             "enforce_first_as": policy.enforce_first_as and entry["asn"] != router.asn,
         }
         neighbors[entry["name"]] = Neighbor(**(inherited | entry))
-    return Config(**(sections | {"policy": policy, "neighbors": neighbors, "path": path}))
+    fibs = {"0": sections.get("fib", Fib())}
+    for entry in values["fib.instance"]:
+        fibs[entry["name"]] = Fib(**(values.get("fib", {}) | entry))
+    return Config(**(sections | {"fibs": fibs, "policy": policy, "neighbors": neighbors, "path": path}))

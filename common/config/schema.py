@@ -40,8 +40,16 @@ class Router:
     )
     run_dir: Path = key(
         keys.DIRECTORY,
-        "Directory of the ipc sockets and the pid file, made with mode 0700.",
+        "Directory of the ipc sockets and the pid file, made with mode 0700. Its owner, and its group if that may "
+        "search it, may connect to the stages.",
         default="/run/headrace",
+        change=keys.RESTART,
+    )
+    user: str | None = key(
+        keys.NAME,
+        "User the stages become when root starts them; not set: they stay root, without the rights they do not need.",
+        default=None,
+        example="headrace",
         change=keys.RESTART,
     )
     listen: tuple[str, ...] = key(
@@ -103,6 +111,79 @@ class Fib:
         keys.choice("keep", "remove"),
         "What becomes of the kernel routes when Headrace stops.",
         default="keep",
+        change=keys.RESTART,
+    )
+    protocol: int = key(
+        keys.integer(5, 255),
+        "Protocol number of the kernel routes and nexthop objects: those of this number are ours, and no others. "
+        "FRR's bgpd has 186 as well.",
+        default=186,
+        change=keys.RESTART,
+    )
+    families: tuple[str, ...] = key(
+        list_of(keys.choice(*FAMILIES), minimum=1, is_set=True),
+        "Address families put into the kernel.",
+        default=list(FAMILIES),
+        change=keys.RESTART,
+    )
+    prefixes: tuple[Prefix, ...] = key(
+        list_of(keys.PREFIX, is_set=True),
+        "Only routes to these prefixes and to what is within them are put into the kernel; none: all.",
+        default=[],
+        example=["10.0.0.0/8"],
+        change=keys.RESTART,
+    )
+    namespace: str = key(
+        keys.LINE,
+        "Network namespace, by its name for ip-netns(8), whose kernel table it is; not set: that of the process.",
+        default="",
+        change=keys.RESTART,
+    )
+    preferred_source_ipv4: str | None = key(
+        keys.ADDRESS_IPV4,
+        "Source address of what this machine itself sends over IPv4 routes; not set: as the kernel chooses.",
+        default=None,
+        example="10.77.0.1",
+        change=keys.RESTART,
+    )
+    preferred_source_ipv6: str | None = key(
+        keys.ADDRESS_IPV6,
+        "Source address of what this machine itself sends over IPv6 routes; not set: as the kernel chooses.",
+        default=None,
+        example="2001:db8:77::1",
+        change=keys.RESTART,
+    )
+    maximum_paths: int = key(
+        keys.integer(1, 64),
+        "How many equally good paths of external neighbors share the traffic of a prefix.",
+        default=1,
+        unit="paths",
+        change=keys.RESTART,
+    )
+    maximum_paths_internal: int = key(
+        keys.integer(1, 64),
+        "How many equally good paths of internal neighbors share the traffic of a prefix.",
+        default=1,
+        unit="paths",
+        change=keys.RESTART,
+    )
+    resolve_over_bgp: bool = key(
+        keys.BOOLEAN,
+        "Let a next hop be reached over a BGP route of our own, too, where that is the longest match.",
+        default=False,
+        change=keys.RESTART,
+    )
+    nexthop_compat: str = key(
+        keys.choice("keep", "off"),
+        "Set net.ipv4.nexthop_compat_mode to 0 at the start: then a next hop moves in 0.1 ms instead of 1 ms a "
+        "thousand routes, and programs that know no nexthop objects are not told again of each route.",
+        default="keep",
+        change=keys.RESTART,
+    )
+    name: str = key(
+        keys.NAME,
+        "Name of an instance ([[fib.instance]]), which has its own table and takes what it does not set from [fib].",
+        default="0",
         change=keys.RESTART,
     )
 
@@ -410,11 +491,16 @@ class Config:
     neighbors: dict[str, Neighbor] = field(default_factory=dict, metadata={"section": "neighbor"})
     policy: Policy = field(default_factory=Policy)
     fib: Fib = field(default_factory=Fib)
+    fibs: dict[str, Fib] = field(default_factory=dict)  # by instance, with that of [fib], "0", first
     status: Status = field(default_factory=Status)
     log: Log = field(default_factory=Log)
     graceful_restart: GracefulRestart = field(default_factory=GracefulRestart)
     supervisor: Supervisor = field(default_factory=Supervisor)
     path: Path | None = None
+
+    def fib_of(self, instance: str) -> Fib:
+        """Return what an instance of the fib stage goes by."""
+        return self.fibs.get(instance, self.fib)
 
     def is_external(self, neighbor: Neighbor) -> bool:
         """Tell whether a session with `neighbor` is external (its AS is not ours)."""

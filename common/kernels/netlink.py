@@ -15,7 +15,9 @@ import cython
 import numpy as np
 
 INSTALL, REPLACE, REMOVE = 1, 2, 3  # actions on one route, as in the column `actions`
-WAY_OCTETS = 32  # room for the attributes of one way
+WAY_OCTETS = 256  # room for the attributes of one way: eight IPv6 gateways in RTA_MULTIPATH
+
+WAY_STRIDE = cython.declare(cython.Py_ssize_t, 256)
 
 ACKNOWLEDGE = cython.declare(cython.uint, 0x04)  # NLM_F_ACK
 REQUEST_INSTALL = cython.declare(cython.uint, 0x601)  # NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL
@@ -31,6 +33,8 @@ SCOPE_NOWHERE = cython.declare(cython.uint, 255)
 
 LOW32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 ALIGNED = cython.declare(cython.uint, 0xFFFFFFFC)  # lengths are rounded up to multiples of four
+
+EXTENDED_COMMUNITIES = cython.declare(cython.uint, 16)  # the path attribute's code
 
 RTA_DST = cython.declare(cython.uint, 1)
 RTA_OIF = cython.declare(cython.uint, 4)
@@ -137,7 +141,7 @@ def write_requests(
     common: attributes of every request that come after the destination (RTA_TABLE, RTA_PRIORITY).
     ways: for each route an index into the columns of ways; not looked at where it is removed.
     way_type, way_flags, way_length, way_octets: for each way the type, the flags and the attributes: `way_length[w]`
-        octets from `way_octets[32 * w]`.
+        octets from `way_octets[256 * w]`.
     lo: empty for IPv4. out: room for `request_limit` octets.
     """
     n: cython.Py_ssize_t = actions.shape[0]
@@ -187,7 +191,7 @@ def write_requests(
                 out[start + 23] = way_type[way]
                 put_u32(out, start + 24, way_flags[way])
                 for j in range(way_length[way]):
-                    out[at + j] = way_octets[way * 32 + j]
+                    out[at + j] = way_octets[way * WAY_STRIDE + j]
                 at += way_length[way]
             put_u32(out, start, cython.cast(cython.uint, at - start))
     return at
@@ -235,7 +239,7 @@ class RouteScan:
     Columns (numpy arrays, the first `n` items count): message (RTM_NEWROUTE or RTM_DELROUTE), family (address family),
     hi, lo, length, table, protocol, type, flags, metric, oif, nexthop_id (0: none), gateway_hi, gateway_lo,
     gateway_family (0: none), n_hops (of RTA_MULTIPATH; its first hop is in the gateway and oif columns), port (the
-    netlink port id of the program that caused it).
+    netlink port id of the program that caused it), header_flags (NLM_F_REPLACE: the route replaced another).
     """
 
     n: cython.Py_ssize_t
@@ -248,7 +252,7 @@ class RouteScan:
     _u64: cython.ulonglong[:, ::1]
 
     U8 = ("family", "length", "protocol", "type", "gateway_family", "message", "n_hops")
-    U32 = ("table", "flags", "metric", "oif", "nexthop_id", "port")
+    U32 = ("table", "flags", "metric", "oif", "nexthop_id", "port", "header_flags")
     U64 = ("hi", "lo", "gateway_hi", "gateway_lo")
 
     def __init__(self, capacity: int = 1024):
@@ -344,7 +348,7 @@ class RouteScan:
         if octets[at + 17] > (32 if family == AF_INET else 128):
             return
         i: cython.Py_ssize_t
-        for i in range(6):
+        for i in range(7):
             self._u32[i, n] = 0
         for i in range(4):
             self._u64[i, n] = 0
@@ -358,6 +362,7 @@ class RouteScan:
         self._u32[0, n] = octets[at + 20]
         self._u32[1, n] = get_u32(octets, at + 24)
         self._u32[5, n] = get_u32(octets, at + 12)
+        self._u32[6, n] = get_u16(octets, at + 6)
         self._attributes(octets, at + 28, end, family)
         self.n += 1
 
@@ -489,7 +494,8 @@ def next_hops(set_offset: cython.const[cython.uint][::1], set_octets: cython.con
     """Return the next hop of each attribute set as (hi, lo, length in bits); length 0 where a set has none.
 
     A set begins with the number of octets of its next hop and the next hop (0, 4, 16 or 32 octets; of 32, a global
-    and a link-local address, RFC 2545 §3, the first counts). An IPv4-mapped address counts as the IPv4 address.
+    and a link-local address, RFC 2545 §3, the first counts, unless it is ::). An IPv4-mapped address counts as the
+    IPv4 address.
     """
     n: cython.Py_ssize_t = set_offset.shape[0] - 1
     hi_column, lo_column, length_column = np.zeros(n, np.uint64), np.zeros(n, np.uint64), np.zeros(n, np.uint8)
@@ -514,11 +520,82 @@ def next_hops(set_offset: cython.const[cython.uint][::1], set_octets: cython.con
             hi[i] = get_network_order(set_octets, at + 1, 8)
             lo[i] = get_network_order(set_octets, at + 9, 8)
             length[i] = 128
+            if hi[i] == 0 and lo[i] == 0 and set_octets[at] == 32 and at + 33 <= set_offset[i + 1]:
+                hi[i] = get_network_order(set_octets, at + 17, 8)
+                lo[i] = get_network_order(set_octets, at + 25, 8)
             if hi[i] == 0 and (lo[i] >> 32) == 0xFFFF:
                 hi[i] = (lo[i] & LOW32) << 32
                 lo[i] = 0
                 length[i] = 32
     return hi_column, lo_column, length_column
+
+
+def link_bandwidths(set_offset: cython.const[cython.uint][::1], set_octets: cython.const[cython.uchar][::1]):
+    """Return the bandwidth each attribute set tells (uint64, in units of 1024 octets a second), 0 where it tells none.
+
+    The Link Bandwidth extended community (draft-ietf-idr-link-bandwidth §2): 0x4004 or 0x0004, an AS number, octets a
+    second as an IEEE float of 32 bits. What is told counts as at least 1 and at most 2**32 - 1.
+    """
+    n: cython.Py_ssize_t = set_offset.shape[0] - 1
+    result = np.zeros(n, np.uint64)
+    bandwidth: cython.ulonglong[::1] = memoryview(result)
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    code: cython.uint
+    with cython.nogil:
+        for i in range(n):
+            at = set_offset[i]
+            end = set_offset[i + 1]
+            if at >= end:
+                continue
+            at += 1 + set_octets[at]
+            while at + 3 <= end:
+                code = set_octets[at + 1]
+                if set_octets[at] & 0x10:
+                    if at + 4 > end:
+                        break
+                    size = (cython.cast(cython.Py_ssize_t, set_octets[at + 2]) << 8) | set_octets[at + 3]
+                    at += 4
+                else:
+                    size = set_octets[at + 2]
+                    at += 3
+                if at + size > end or code > EXTENDED_COMMUNITIES:
+                    break
+                if code == EXTENDED_COMMUNITIES:
+                    bandwidth[i] = bandwidth_among(set_octets, at, at + size)
+                at += size
+    return result
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def bandwidth_among(
+    octets: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.ulonglong:
+    """Return the bandwidth that the first community of that kind in a row of eight-octet ones tells, 0 for none."""
+    bits: cython.uint
+    exponent: cython.uint
+    mantissa: cython.ulonglong
+    while at + 8 <= end:
+        if octets[at] & 0xBF == 0 and octets[at + 1] == 4:
+            bits = cython.cast(cython.uint, get_network_order(octets, at + 4, 4) >> 32)
+            exponent = (bits >> 23) & 0xFF
+            mantissa = (bits & 0x7FFFFF) | 0x800000
+            # The value is mantissa * 2**(exponent - 150); negative ones and no numbers are no bandwidth.
+            if bits >> 31 or exponent == 0 or exponent == 255:
+                return 0
+            if exponent >= 168:
+                return LOW32
+            if exponent < 160:
+                mantissa = mantissa >> (160 - exponent) if exponent > 136 else 0
+            else:
+                mantissa = mantissa << (exponent - 160)
+            return 1 if mantissa == 0 else mantissa
+        at += 8
+    return 0
 
 
 @cython.cfunc

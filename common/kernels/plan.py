@@ -5,18 +5,24 @@ speaks to the kernel. The columns themselves belong to the fib's `Plan`; all are
 
 Columns: wanted (way the route should go, 0: no route), installed (way the kernel's route goes, 0: none, ELSEWHERE:
 one of ours with a way not known or no longer right), flags (below), trouble (errno of the last refusal, 0: none).
-Columns by way: is_usable, n_wanted, n_installed.
+Columns by way: is_usable, n_wanted, n_installed. Counts are kept as things happen, in `tally`: at each errno the
+rows in that trouble, and at N_UNCONFIRMED and N_WANTED the rows that are so.
 """
 
 import cython
 import numpy as np
 
 ELSEWHERE = 0xFFFFFFFF
-QUEUED, UNCONFIRMED = 1, 2  # flags
+QUEUED, UNCONFIRMED, BESIDE = 1, 2, 4  # flags; BESIDE: a route of others stands beside ours, same prefix and metric
+N_UNCONFIRMED, N_WANTED = 256, 257  # places in `tally`, after the errnos
+TALLY = 258
 
 ELSEWHERE_WAY = cython.declare(cython.uint, 0xFFFFFFFF)
 IS_QUEUED = cython.declare(cython.uchar, 1)
 IS_UNCONFIRMED = cython.declare(cython.uchar, 2)
+IS_BESIDE = cython.declare(cython.uchar, 4)
+AT_UNCONFIRMED = cython.declare(cython.Py_ssize_t, 256)
+AT_WANTED = cython.declare(cython.Py_ssize_t, 257)
 INSTALL = cython.declare(cython.uchar, 1)  # as kernels.netlink numbers them
 REPLACE = cython.declare(cython.uchar, 2)
 REMOVE = cython.declare(cython.uchar, 3)
@@ -31,6 +37,7 @@ def want(
     installed: cython.uint[::1],
     flags: cython.uchar[::1],
     n_wanted: cython.uint[::1],
+    tally: cython.longlong[::1],
 ):
     """Set what is wanted of `rows` (way 0: no route) and return those that must now be queued."""
     n: cython.Py_ssize_t = rows.shape[0]
@@ -44,12 +51,16 @@ def want(
             row = rows[i]
             if row == 0:  # not wanted, and not known either
                 continue
-            flags[row] &= ~IS_UNCONFIRMED & 0xFF
+            if flags[row] & IS_UNCONFIRMED:
+                flags[row] &= ~IS_UNCONFIRMED & 0xFF
+                tally[AT_UNCONFIRMED] -= 1
             if wanted[row] != ways[i]:
                 if wanted[row] != 0:
                     n_wanted[wanted[row]] -= 1
+                    tally[AT_WANTED] -= 1
                 if ways[i] != 0:
                     n_wanted[ways[i]] += 1
+                    tally[AT_WANTED] += 1
                 wanted[row] = ways[i]
             elif wanted[row] == installed[row] and wanted[row] != 0:
                 continue
@@ -83,10 +94,13 @@ def take(
     flags: cython.uchar[::1],
     trouble: cython.uchar[::1],
     is_usable: cython.const[cython.uchar][::1],
+    tally: cython.longlong[::1],
 ):
     """Take rows from the queue and return (rows, actions, targets, idle): what is to be done, and rows with nothing.
 
     A route whose way cannot be used is to be absent. `idle` are rows neither wanted nor installed: nobody needs them.
+    Where a route of others stands beside ours, the kernel might replace that one: ours is removed instead, and comes
+    back when there is room (see `settle`).
     """
     n: cython.Py_ssize_t = queue.shape[0]
     rows_column, targets_column = np.empty(n, np.uint32), np.empty(n, np.uint32)
@@ -108,11 +122,15 @@ def take(
             flags[row] &= ~IS_QUEUED & 0xFF
             target = wanted[row] if is_usable[wanted[row]] else 0
             if target == installed[row]:
-                trouble[row] = 0
+                if trouble[row] != 0:
+                    tally[trouble[row]] -= 1
+                    trouble[row] = 0
                 if wanted[row] == 0:
                     idle[n_idle] = row
                     n_idle += 1
                 continue
+            if flags[row] & IS_BESIDE and installed[row] != 0:
+                target = 0
             rows[n_rows] = row
             targets[n_rows] = target
             actions[n_rows] = REMOVE if target == 0 else INSTALL if installed[row] == 0 else REPLACE
@@ -127,16 +145,21 @@ def settle(
     errors: cython.const[cython.int][::1],
     wanted: cython.uint[::1],
     installed: cython.uint[::1],
+    flags: cython.uchar[::1],
     trouble: cython.uchar[::1],
     n_installed: cython.uint[::1],
+    tally: cython.longlong[::1],
 ):
-    """Account the kernel's answers (errno, 0: done) to the rows and return (refused, idle).
+    """Account the kernel's answers (errno, 0: done) to the rows and return (refused, idle, again).
 
     refused: indices into `rows` of what was not done; its trouble is in the column. Nothing is lost by removing
-    a route that is not there (ESRCH, ENOENT). idle: rows neither wanted nor installed any more.
+    a route that is not there (ESRCH, ENOENT). idle: rows neither wanted nor installed any more. again: rows that made
+    room for the route of others beside them, and are to be installed when there is room.
     """
     n: cython.Py_ssize_t = rows.shape[0]
-    refused_column, idle_column = np.empty(n, np.uint32), np.empty(n, np.uint32)
+    refused_column, idle_column, again_column = np.empty(n, np.uint32), np.empty(n, np.uint32), np.empty(n, np.uint32)
+    again: cython.uint[::1] = memoryview(again_column)
+    n_again: cython.Py_ssize_t = 0
     refused: cython.uint[::1] = memoryview(refused_column)
     idle: cython.uint[::1] = memoryview(idle_column)
     n_refused: cython.Py_ssize_t = 0
@@ -147,20 +170,30 @@ def settle(
         for i in range(n):
             row = rows[i]
             if errors[i] != 0 and not (actions[i] == REMOVE and (errors[i] == ESRCH or errors[i] == ENOENT)):
+                if trouble[row] != 0:
+                    tally[trouble[row]] -= 1
                 trouble[row] = cython.cast(cython.uchar, errors[i] if 0 < errors[i] < 255 else 255)
+                tally[trouble[row]] += 1
                 refused[n_refused] = cython.cast(cython.uint, i)
                 n_refused += 1
                 continue
-            trouble[row] = 0
+            if trouble[row] != 0:
+                tally[trouble[row]] -= 1
+                trouble[row] = 0
             if installed[row] != 0 and installed[row] != ELSEWHERE_WAY:
                 n_installed[installed[row]] -= 1
             if targets[i] != 0:
                 n_installed[targets[i]] += 1
             installed[row] = targets[i]
             if targets[i] == 0 and wanted[row] == 0:
+                flags[row] &= ~IS_BESIDE & 0xFF
                 idle[n_idle] = row
                 n_idle += 1
-    return refused_column[:n_refused], idle_column[:n_idle]
+            elif flags[row] & IS_BESIDE:
+                flags[row] &= ~IS_BESIDE & 0xFF
+                again[n_again] = row
+                n_again += 1
+    return refused_column[:n_refused], idle_column[:n_idle], again_column[:n_again]
 
 
 if not cython.compiled:

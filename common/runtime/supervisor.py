@@ -80,7 +80,7 @@ def planned(config: Config) -> list[tuple[str, str]]:
     speakers = sorted({"0", *(neighbor.speaker for neighbor in config.neighbors.values())})
     plan = [("rib", "0"), ("policy", "0"), ("exporter", "0"), *(("speaker", instance) for instance in speakers)]
     if config.fib.enabled:
-        plan.insert(0, ("fib", "0"))
+        plan[:0] = [("fib", instance) for instance in config.fibs]
     if config.status.enabled:
         plan.append(("status", "0"))
     return plan

@@ -16,6 +16,9 @@ PROTOCOL_BGP = 186  # RTPROT_BGP
 TABLE_MAIN = 254
 TABLE_LOCAL = 255
 TYPE_UNICAST = 1  # RTN_UNICAST
+TYPE_BLACKHOLE = 6  # RTN_BLACKHOLE
+NLM_F_REPLACE = 0x100
+MAX_PLAIN_PATHS = 8  # of a route without nexthop object, so that they fit the room of a way
 MESSAGE = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 ATTRIBUTE = struct.Struct("=HH")
 U32 = struct.Struct("=I")
@@ -62,6 +65,8 @@ class RouteAttribute(IntEnum):
     OIF = 4
     GATEWAY = 5
     PRIORITY = 6
+    PREFSRC = 7
+    MULTIPATH = 9
     TABLE = 15
     VIA = 18
     NH_ID = 30
@@ -77,6 +82,8 @@ class NextHopAttribute(IntEnum):
     GATEWAY = 6
 
 
+SET_FLAGS = Request.REQUEST | Request.ACKNOWLEDGE | Request.CREATE | Request.REPLACE
+GROUP_ENTRY = struct.Struct("=IBBH")  # struct nexthop_grp: object, weight - 1 (low octet, high octet), nothing
 LINK_NAME = 3  # IFLA_IFNAME
 ERROR_TEXT = 1  # NLMSGERR_ATTR_MSG
 CAPPED = 0x100  # NLM_F_CAPPED: the request is not echoed
@@ -85,11 +92,17 @@ HAS_TEXT = 0x200  # NLM_F_ACK_TLVS
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Where packets go: an address on an interface. `family` 0: the object is of another form (group, blackhole)."""
+    """Where packets go: an address on an interface, or nowhere. `family` 0: the destination itself, there."""
 
     family: int
     address: bytes
     interface: int
+    is_blackhole: bool = False
+
+
+BLACKHOLE = Gateway(AF_UNSPEC, b"", 0, True)
+Members = tuple[tuple[int, int], ...]
+"""Of a group: (identifier of the member's object, weight from 1 to 255), ascending."""
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -131,9 +144,9 @@ def messages_of(octets: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         at += (length + 3) & ~3
 
 
-def route_header(family: int, table: int) -> bytes:
+def route_header(family: int, table: int, protocol: int = PROTOCOL_BGP) -> bytes:
     """Return the struct rtmsg that route requests of one family begin with."""
-    return struct.pack("=BBBBBBBBI", family, 0, 0, 0, table if table < 256 else 0, PROTOCOL_BGP, 0, 0, 0)
+    return struct.pack("=BBBBBBBBI", family, 0, 0, 0, table if table < 256 else 0, protocol, 0, 0, 0)
 
 
 def common_attributes(table: int, metric: int) -> bytes:
@@ -149,21 +162,54 @@ def way_by_object(identifier: int) -> bytes:
 
 def way_by_gateway(route_family: int, gateway: Gateway) -> bytes:
     """Return the attributes of a route that names its gateway and interface itself (RFC 8950: by RTA_VIA)."""
+    if gateway.is_blackhole:
+        return b""
+    return _via(route_family, gateway) + number(RouteAttribute.OIF, gateway.interface)
+
+
+def way_by_gateways(route_family: int, members: list[tuple[Gateway, int]]) -> bytes:
+    """Return the attributes of a route that names several gateways and their weights (RTA_MULTIPATH)."""
+    hops = b""
+    for gateway, weight in members[:MAX_PLAIN_PATHS]:
+        via = _via(route_family, gateway)
+        hops += struct.pack("=HBBi", 8 + len(via), 0, weight - 1, gateway.interface) + via
+    return attribute(RouteAttribute.MULTIPATH, hops)
+
+
+def _via(route_family: int, gateway: Gateway) -> bytes:
     if gateway.family == route_family:
-        via = attribute(RouteAttribute.GATEWAY, gateway.address)
-    else:
-        via = attribute(RouteAttribute.VIA, struct.pack("=H", gateway.family) + gateway.address)
-    return via + number(RouteAttribute.OIF, gateway.interface)
+        return attribute(RouteAttribute.GATEWAY, gateway.address)
+    return attribute(RouteAttribute.VIA, struct.pack("=H", gateway.family) + gateway.address)
 
 
-def set_nexthop(sequence: int, identifier: int, gateway: Gateway) -> bytes:
-    """Return the request that makes nexthop object `identifier`, or changes it at once for all routes on it."""
-    body = struct.pack("=BBBBI", gateway.family, 0, PROTOCOL_BGP, 0, 0)
+def preferred_source(address: bytes) -> bytes:
+    """Return the attribute of a route that names the source address of packets this machine itself sends on it."""
+    return attribute(RouteAttribute.PREFSRC, address) if address else b""
+
+
+def set_nexthop(
+    sequence: int, identifier: int, gateway: Gateway, protocol: int = PROTOCOL_BGP, family: int = AF_INET
+) -> bytes:
+    """Return the request that makes nexthop object `identifier`, or changes it at once for all routes on it.
+
+    family: of an object that leads nowhere (blackhole).
+    """
+    body = struct.pack("=BBBBI", family if gateway.is_blackhole else gateway.family, 0, protocol, 0, 0)
     body += number(NextHopAttribute.ID, identifier)
-    body += attribute(NextHopAttribute.GATEWAY, gateway.address)
-    body += number(NextHopAttribute.OIF, gateway.interface)
-    flags = Request.REQUEST | Request.ACKNOWLEDGE | Request.CREATE | Request.REPLACE
-    return message(Kind.NEW_NEXTHOP, flags, sequence, body)
+    if gateway.is_blackhole:
+        body += attribute(NextHopAttribute.BLACKHOLE, b"")
+    else:
+        body += attribute(NextHopAttribute.GATEWAY, gateway.address)
+        body += number(NextHopAttribute.OIF, gateway.interface)
+    return message(Kind.NEW_NEXTHOP, SET_FLAGS, sequence, body)
+
+
+def set_group(sequence: int, identifier: int, members: Members, protocol: int = PROTOCOL_BGP) -> bytes:
+    """Return the request that makes a group of nexthop objects, or changes it at once for all routes on it."""
+    body = struct.pack("=BBBBI", AF_UNSPEC, 0, protocol, 0, 0) + number(NextHopAttribute.ID, identifier)
+    entries = b"".join(GROUP_ENTRY.pack(member, weight - 1, 0, 0) for member, weight in members)
+    body += attribute(NextHopAttribute.GROUP, entries)
+    return message(Kind.NEW_NEXTHOP, SET_FLAGS, sequence, body)
 
 
 def remove_nexthop(sequence: int, identifier: int) -> bytes:
@@ -196,6 +242,7 @@ class LinkState:
     name: str
     is_up: bool
     is_usable: bool
+    is_there: bool = True
 
 
 def decode_link(kind: int, body: bytes) -> LinkState:
@@ -203,7 +250,8 @@ def decode_link(kind: int, body: bytes) -> LinkState:
     _, _, _, index, flags, _ = struct.unpack_from("=BBHiII", body)
     name = attributes_of(body[16:]).get(LINK_NAME, b"").rstrip(b"\0").decode(errors="replace")
     is_up = kind == Kind.NEW_LINK and bool(flags & Link.UP)
-    return LinkState(index, name, is_up, is_up and bool(flags & (Link.RUNNING | Link.LOWER_UP)))
+    is_usable = is_up and bool(flags & (Link.RUNNING | Link.LOWER_UP))
+    return LinkState(index, name, is_up, is_usable, kind == Kind.NEW_LINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,17 +261,23 @@ class NextHopState:
     identifier: int
     protocol: int
     gateway: Gateway | None
+    members: Members = ()
 
 
 def decode_nexthop(body: bytes) -> NextHopState:
-    """Decode a nexthop object; groups, blackholes and objects without a gateway have none here."""
+    """Decode a nexthop object; a group has members and no gateway."""
     family, _, protocol, _, _ = struct.unpack_from("=BBBBI", body)
     found = attributes_of(body[8:])
     gateway = None
-    if family in (AF_INET, AF_INET6) and NextHopAttribute.OIF in found and NextHopAttribute.BLACKHOLE not in found:
+    if NextHopAttribute.BLACKHOLE in found:
+        gateway = BLACKHOLE
+    elif family in (AF_INET, AF_INET6) and NextHopAttribute.OIF in found:
         address = found.get(NextHopAttribute.GATEWAY, b"")
         gateway = Gateway(family if address else AF_UNSPEC, address, U32.unpack(found[NextHopAttribute.OIF])[0])
-    return NextHopState(U32.unpack(found[NextHopAttribute.ID])[0], protocol, gateway)
+    entries = found.get(NextHopAttribute.GROUP, b"")
+    entries = GROUP_ENTRY.iter_unpack(entries[: len(entries) // GROUP_ENTRY.size * GROUP_ENTRY.size])
+    members = tuple(sorted((member, weight + 1) for member, weight, _, _ in entries))
+    return NextHopState(U32.unpack(found[NextHopAttribute.ID])[0], protocol, gateway, members)
 
 
 def decode_error(flags: int, body: bytes) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""A raw netlink socket: the one file of Headrace that touches AF_NETLINK.
+"""A raw netlink socket: the one file of Headrace that touches AF_NETLINK, and enters network namespaces.
 
 Owns the descriptor, its buffers and many-datagrams-at-once reading. Never looks into what it carries, except that
 `drop_caused_by` has the kernel drop notifications of what one program did itself.
@@ -6,6 +6,7 @@ Owns the descriptor, its buffers and many-datagrams-at-once reading. Never looks
 Sources: netlink(7), recvmmsg(2), socket(7), linux/filter.h.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -21,8 +22,31 @@ ADD_MEMBERSHIP, CAP_ACK, EXT_ACK, STRICT_CHECK = 1, 10, 11, 12  # options of SOL
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
 MESSAGE_HEADER_OCTETS = 64  # struct mmsghdr on 64-bit machines: seven words of struct msghdr, then the length
 
-_recvmmsg = ctypes.CDLL(None, use_errno=True).recvmmsg
+CLONE_NEWNET = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_recvmmsg = _libc.recvmmsg
 _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+
+
+@contextlib.contextmanager
+def inside(namespace: str):
+    """Be in a network namespace of ip-netns(8): sockets opened here stay there. "": where we are."""
+    if not namespace:
+        yield
+        return
+    with open("/proc/self/ns/net") as before, open(f"/run/netns/{namespace}") as wanted:
+        _enter(wanted.fileno())
+        try:
+            yield
+        finally:
+            _enter(before.fileno())
+
+
+def _enter(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, f"setns: {os.strerror(code)}")
 
 
 class Overrun(Exception):

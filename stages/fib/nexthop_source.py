@@ -26,7 +26,12 @@ class NextHopTable:
 
     def refresh(self) -> bool:
         """Compare with what was told last; return True if there is something new."""
-        now = {(way.family, way.address): way.metric for way in self.ways.by_number.values() if way.is_resolved}
+        now: dict[tuple[int, bytes], int | None] = {}
+        for way in self.ways.by_number.values():
+            if way.is_resolved and not way.is_group:
+                # A link-local address on several interfaces is told once: it can be reached where any of them can.
+                before = now.get((way.family, way.address))
+                now[way.family, way.address] = way.metric if before is None else before
         if now == self._told:
             return False
         self._told = now

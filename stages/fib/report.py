@@ -13,20 +13,36 @@ import numpy as np
 
 from common.kernels.plan import ELSEWHERE
 from common.runtime.metrics import Metrics
+from stages.fib.messages import Gateway
 from stages.fib.plan import Plan
 
 if TYPE_CHECKING:
     from stages.fib.stage import FibStage
 
+MEANINGS = {
+    errno.EEXIST: "a route of another program has this prefix and metric",
+    errno.EIO: "the kernel's answer was lost",
+    errno.ENOMEM: "the kernel has no memory",
+    errno.ENOBUFS: "the kernel has no buffers",
+    errno.ENETUNREACH: "the kernel finds no way to the gateway",
+    errno.EHOSTUNREACH: "the kernel finds no way to the gateway",
+    errno.ENETDOWN: "the interface is down",
+    errno.ENODEV: "the interface is gone",
+    errno.EINVAL: "the kernel takes the route for invalid: its nexthop object may be gone",
+}
+
+
+def prefix_of(family: int, hi: int, lo: int, length: int) -> str:
+    """Return a prefix for people."""
+    value = hi << 64 | lo
+    return f"{ipaddress.IPv4Address(value >> 96) if family == AF_INET else ipaddress.IPv6Address(value)}/{length}"
+
 
 def prefix_text(plan: Plan, row: int) -> str:
     """Return the prefix in one row for people."""
     rows = np.array([row])
-    value = int(plan.prefixes.hi(rows)[0]) << 64 | int(plan.prefixes.lo(rows)[0])
-    length = int(plan.prefixes.length(rows)[0])
-    if plan.family == AF_INET:
-        return f"{ipaddress.IPv4Address(value >> 96)}/{length}"
-    return f"{ipaddress.IPv6Address(value)}/{length}"
+    prefixes = plan.prefixes
+    return prefix_of(plan.family, int(prefixes.hi(rows)[0]), int(prefixes.lo(rows)[0]), int(prefixes.length(rows)[0]))
 
 
 def status(stage: "FibStage") -> dict[str, Any]:
@@ -35,9 +51,14 @@ def status(stage: "FibStage") -> dict[str, Any]:
         return {"enabled": False}
     return {
         "enabled": True,
-        "table": stage.config.fib.table,
-        "metric": stage.config.fib.metric,
+        "table": stage.settings.table,
+        "metric": stage.settings.metric,
+        "protocol": stage.settings.protocol,
+        "namespace": stage.settings.namespace,
         "nexthop_objects": stage.ways.has_objects,
+        "nexthop_compat_mode": stage.compat_mode,
+        "blackhole": stage.ways.n_blackhole(),
+        "repaired": stage.n_repaired,
         "families": {family.label: _plan_status(plan) for family, plan in stage.plans.items()},
         "next_hops": len(stage.ways.by_number),
         "next_hops_unusable": sum(1 for way in stage.ways.by_number.values() if not stage.ways.is_usable[way.number]),
@@ -49,6 +70,7 @@ def _plan_status(plan: Plan) -> dict[str, Any]:
     return {
         "wanted": plan.n_wanted,
         "installed": plan.n_installed,
+        "unconfirmed": plan.n_unconfirmed,
         "queued": plan.n_queued,
         "confirmed": plan.is_confirmed,
         "refused": {errno.errorcode.get(code, str(code)): n for code, n in plan.troubles().items()},
@@ -71,18 +93,35 @@ def next_hops(stage: "FibStage") -> list[dict[str, Any]]:
 def _next_hop(stage: "FibStage", number: int) -> dict[str, Any]:
     ways = stage.ways
     way = ways.by_number[number]
-    gateway = way.installed
+    gateway = way.installed if isinstance(way.installed, Gateway) else None
+    has_gateway = gateway is not None and not gateway.is_blackhole
+    members = ", ".join(f"{ways.by_number[one].text} ({weight})" for one, weight in way.members)
     return {
-        "address": way.text,
+        "address": members or way.text,
         "usable": bool(ways.is_usable[number]),
-        "gateway": str(ipaddress.ip_address(gateway.address)) if gateway else "",
-        "interface": stage.resolver.name_of(gateway.interface) if gateway else "",
+        "gateway": str(ipaddress.ip_address(gateway.address)) if has_gateway else "blackhole" if gateway else "",
+        "interface": stage.resolver.name_of(gateway.interface) if has_gateway else "",
         "metric": way.metric if way.metric is not None else "",
         "object": way.identifier,
         "reason": way.reason,
         "routes_wanted": int(ways.n_wanted[number]),
         "routes_installed": int(ways.n_installed[number]),
     }
+
+
+def refused(stage: "FibStage", limit: int) -> list[dict[str, Any]]:
+    """Return routes the kernel refuses, at most `limit`, each with the reason."""
+    found = []
+    for plan in stage.plans.values():
+        if plan.n_refused:
+            for row in np.flatnonzero(plan.trouble[: plan.prefixes.row_limit])[: limit - len(found)].tolist():
+                found.append({"prefix": prefix_text(plan, row), "reason": why(int(plan.trouble[row]))})
+    return found
+
+
+def why(code: int) -> str:
+    """Return for people what an errno of a route means."""
+    return MEANINGS.get(code, os.strerror(code))
 
 
 def route(stage: "FibStage", text: str) -> dict[str, Any]:
@@ -98,7 +137,7 @@ def route(stage: "FibStage", text: str) -> dict[str, Any]:
         "wanted": _next_hop(stage, wanted) if row and wanted else None,
         "installed": bool(row and installed),
         "next_hop": stage.ways.by_number[installed].text if row and installed not in (0, ELSEWHERE) else "",
-        "refused": os.strerror(trouble) if row and trouble else "",
+        "refused": why(trouble) if row and trouble else "",
     }
 
 
@@ -110,16 +149,22 @@ def add_metrics(stage: "FibStage", metrics: Metrics) -> None:
     refused = metrics.gauge("refused_routes", "Routes the kernel refuses now, by error.", [*labels, "error"])
     changes = metrics.gauge("changed_routes", "Changes made in the kernel since the start.", [*labels, "action"])
     next_hops = metrics.gauge("next_hops", "Next hops known, by whether they can be used.", ["usable"])
+    unconfirmed = metrics.gauge("unconfirmed_routes", "Routes that the rib has not named since it began anew.", labels)
+    blackhole = metrics.gauge("blackhole_routes", "Routes of ours that lead nowhere, on purpose.")
+    repaired = metrics.gauge("repaired_routes", "Routes repaired after others spoiled them, since the start.")
 
     def refresh() -> None:
         refused.clear()
         for family, plan in stage.plans.items():
             installed.labels(family.label).set(plan.n_installed)
             queued.labels(family.label).set(plan.n_queued)
+            unconfirmed.labels(family.label).set(plan.n_unconfirmed)
             for code, n in plan.troubles().items():
                 refused.labels(family.label, errno.errorcode.get(code, str(code))).set(n)
             for action in ("installed", "replaced", "removed", "refused"):
                 changes.labels(family.label, action).set(getattr(plan.counts, action))
+        blackhole.set(stage.ways.n_blackhole())
+        repaired.set(stage.n_repaired)
         n_usable = sum(1 for number in stage.ways.by_number if stage.ways.is_usable[number])
         next_hops.labels("yes").set(n_usable)
         next_hops.labels("no").set(len(stage.ways.by_number) - n_usable)

@@ -4,36 +4,50 @@ Owns when things happen: reading before changing, batches by turns of the famili
 """
 
 import errno
+import ipaddress
 import os
-from socket import AF_INET, AF_INET6
+from collections.abc import Callable
+from pathlib import Path
+from socket import AF_INET, AF_INET6, AF_NETLINK, AF_UNIX
 from typing import Any, ClassVar
 
 import numpy as np
 
 from common.bgp.constants import Family
 from common.bus.batch import Batch
-from common.bus.channels import NEXTHOPS, loc_rib
+from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, loc_rib
 from common.bus.control import ControlError
 from common.bus.follower import Follower
 from common.config.schema import Config
+from common.kernels import netlink
 from common.kernels import plan as steps
 from common.kernels.netlink import RouteScan
+from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
 from common.runtime.loop import Timer
+from common.runtime.rights import CAP_NET_ADMIN, CAP_SYS_ADMIN
 from common.runtime.stage import Context, Stage
 from stages.fib import messages, report
 from stages.fib.kernel import BATCH_ROUTES, Kernel
-from stages.fib.messages import PROTOCOL_BGP, TABLE_LOCAL, TABLE_MAIN, Kind
+from stages.fib.memory import Memory
+from stages.fib.messages import NLM_F_REPLACE, TABLE_LOCAL, TABLE_MAIN, Kind
 from stages.fib.netlink_socket import Overrun
 from stages.fib.nexthop_source import NextHopSource, NextHopTable
-from stages.fib.plan import Plan, Work
+from stages.fib.plan import Filter, Plan, Work
 from stages.fib.resolver import Resolver
-from stages.fib.ways import FIRST_OBJECT, LAST_OBJECT, Consequence, Ways
+from stages.fib.ways import FIRST_OBJECT, OBJECTS_PER_INSTANCE, Consequence, Ways
 
 ADDRESS_FAMILIES = {Family.IPV4_UNICAST: AF_INET, Family.IPV6_UNICAST: AF_INET6}
+EVERY_OBJECT = 0x48000000, 0x48FFFFFF  # identifiers that some instance of Headrace has
 QUEUE_LIMIT = 65536  # rows; while more wait for the kernel, the rib gets no credit back
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 SWEEP_S = 10.0
+REPAIR_S = 1.0  # what others spoil is repaired at once, and after that no more often than this
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0  # while the kernel has no memory
+NO_MEMORY = (errno.ENOMEM, errno.ENOBUFS)
+NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENODEV)
+NO_OBJECT = (errno.EINVAL, errno.ENOENT)
+NOTIFICATION_ROUNDS = 64
 IPV6_SHARE = 0.25  # of the routes a neighbor is expected to have, how many are IPv6
 
 
@@ -42,10 +56,28 @@ class FibStage(Stage):
 
     name = "fib"
     KERNEL: ClassVar[Any] = Kernel  # tests put another one here
+    MEMORY: ClassVar[Any] = Memory
+    RIGHTS = (CAP_NET_ADMIN,)
+    SOCKETS = (AF_UNIX, AF_NETLINK)
+
+    @classmethod
+    def rights_to_start(cls, config: Config) -> tuple[int, ...]:
+        """Return also what entering another network namespace takes."""
+        return (*cls.RIGHTS, CAP_SYS_ADMIN) if any(fib.namespace for fib in config.fibs.values()) else cls.RIGHTS
+
+    @classmethod
+    def places_to_write(cls, config: Config) -> list[Path]:
+        """Return also where nexthop_compat_mode is set."""
+        return [*super().places_to_write(config), Path("/proc/sys/net")]
 
     def __init__(self, config: Config, instance: str, context: Context):
         super().__init__(config, instance, context)
+        self.settings = config.fib_of(instance)
         self.kernel: Kernel | None = None
+        self.compat_mode = -1
+        self.n_repaired = 0
+        self._repair_timer: Timer | None = None
+        self._wake_timer: Timer | None = None
         self.plans: dict[Family, Plan] = {}
         self.followers: dict[Family, Follower] = {}
         self._owed = dict.fromkeys(Family, 0)
@@ -57,31 +89,37 @@ class FibStage(Stage):
         self._known_troubles: set[tuple[Family, int]] = set()
         self._was_busy = False
         self._is_settled = False  # the kernel has had all of the last snapshot
+        self.forwarding = Forwarding(config)
         self._scan = RouteScan()
+        self._repair_from = float("-inf")
+        self._reread_from = float("-inf")
+        self._is_reread_due = False
+        self._pause_s = FIRST_PAUSE_S
+        self._paused_until = float("-inf")
 
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        fib = self.config.fib
+        fib = self.settings
         if not fib.enabled:
             event(self.context.log, "fib-disabled")
             return
-        self.kernel = self.KERNEL(fib.table, fib.metric)
-        self.resolver = Resolver()
+        self._open_kernel()
         nexthops = self.kernel.nexthops() if fib.nexthop_objects else None
-        self.ways = Ways(self.resolver, self.kernel.request, nexthops is not None, self.context.seed)
-        self.plans = {family: Plan(number, self.ways, self.context.seed) for family, number in ADDRESS_FAMILIES.items()}
+        self._make_ways(nexthops is not None)
+        self.plans = {family: self._make_plan(family) for family in self._families()}
         self.next_hops = NextHopTable(self.ways, f"{self.context.seed:x}")
         adopted = self._adopt_objects(nexthops or [])
         self._read_links()
-        self._read_routes(adopted)
+        self._read_routes(lambda plan, scan: self._adopt_routes(plan, scan, adopted))
         self._refresh_ways()
         loop = self.context.loop
         loop.add_reader(self.kernel.notifications.fileno(), self._on_notification)
         loop.call_later(FIRST_RETRY_S, self._on_retry)
         loop.call_later(SWEEP_S, self._on_sweep)
-        for family in Family:
+        for family in self.plans:
             self._follow(family)
+        self.context.bus.follow("rib", "0", WANTED_NEXTHOPS, self._on_wanted_next_hops)
         self.context.bus.serve().add(NEXTHOPS, lambda request: NextHopSource(self.next_hops, lambda: True))
         report.add_metrics(self, self.context.metrics)
         event(
@@ -89,15 +127,58 @@ class FibStage(Stage):
             "fib-ready",
             table=fib.table,
             metric=fib.metric,
+            namespace=fib.namespace,
             nexthop_objects=self.ways.has_objects,
             adopted=sum(plan.n_installed for plan in self.plans.values()),
         )
+
+    def _families(self) -> list[Family]:
+        return [family for family in Family if family.label in self.settings.families]
+
+    def _open_kernel(self) -> None:
+        fib = self.settings
+        self.kernel = self.KERNEL(fib.table, fib.metric, protocol=fib.protocol, namespace=fib.namespace)
+        mode = self.kernel.compat_mode()
+        if mode == 1 and fib.nexthop_compat == "off":
+            mode = self.kernel.compat_mode(0)
+        if mode == 1 and fib.nexthop_objects:
+            event(
+                self.context.log,
+                "nexthop-compat-mode",
+                "warning",
+                meaning="a change of a next hop takes the kernel 1 ms a thousand IPv4 routes",
+                remedy='sysctl net.ipv4.nexthop_compat_mode=0, or nexthop_compat = "off" in [fib]',
+            )
+        self.compat_mode = mode
+
+    def _make_ways(self, has_objects: bool) -> None:
+        fib = self.settings
+        self.resolver = Resolver(fib.protocol, self.context.seed)
+        if fib.resolve_over_bgp:
+            self.resolver.own = self._own_route
+        sources = {AF_INET: fib.preferred_source_ipv4, AF_INET6: fib.preferred_source_ipv6}
+        self.ways = Ways(
+            self.resolver,
+            self.kernel.request,
+            has_objects,
+            self.context.seed,
+            fib.protocol,
+            self.MEMORY(self._memory_path(), f"{self.kernel.world} {sources}"),
+            {family: ipaddress.ip_address(text).packed for family, text in sources.items() if text},
+            FIRST_OBJECT + OBJECTS_PER_INSTANCE * list(self.config.fibs).index(self.instance),
+        )
+
+    def _memory_path(self) -> Path:
+        return Path(self.context.bus.run_dir) / f"{self.name}.{self.instance}.nexthops"
 
     def _make_plan(self, family: Family) -> Plan:
         neighbors = [each for each in self.config.neighbors.values() if family.label in each.families]
         expected = max((each.expected_routes for each in neighbors), default=0)
         share = IPV6_SHARE if family.is_wide else 1
-        return Plan(ADDRESS_FAMILIES[family], self.ways, self.context.seed, int(expected * share))
+        plan = Plan(ADDRESS_FAMILIES[family], self.ways, self.context.seed, int(expected * share))
+        if self.settings.prefixes:
+            plan.is_chosen = Filter(self.settings.prefixes, family.is_wide)
+        return plan
 
     def _follow(self, family: Family) -> None:
         self.followers[family] = self.context.bus.follow(
@@ -105,12 +186,18 @@ class FibStage(Stage):
             "0",
             loc_rib(family.label),
             lambda batch: self._handle(family, batch),
-            params={"view": "best"},
+            params=self._view(),
             is_credit_manual=True,
         )
 
+    def _view(self) -> dict[str, Any]:
+        external, internal = self.settings.maximum_paths, self.settings.maximum_paths_internal
+        if external == internal == 1:
+            return {"view": "best"}
+        return {"view": "multipath", "external": external, "internal": internal}
+
     def reload(self, config: Config) -> None:
-        if config.fib != self.config.fib:
+        if config.fibs.get(self.instance) != self.settings:
             raise ValueError("a change of [fib] takes a restart of the fib")
         self.config = config
 
@@ -118,83 +205,156 @@ class FibStage(Stage):
         if self.kernel is None:
             return
         self.context.loop.remove(self.kernel.notifications.fileno())
-        if self.config.fib.on_exit == "remove":
+        if self.settings.on_exit == "remove":
             self._remove_all()
         self.kernel.close()
 
     def _remove_all(self) -> None:
-        for plan in self.plans.values():
+        self.forwarding.forget()
+        for family, plan in self.plans.items():
             plan.mark_unconfirmed()
             plan.remove_unconfirmed()
             while plan.n_queued:
-                self._change(plan, Family.IPV4_UNICAST if plan.family == AF_INET else Family.IPV6_UNICAST)
-        self.ways.remove_unused()
+                self._change(plan, family)
+        self.ways.need(*(np.empty(0, dtype) for dtype in (np.uint64, np.uint64, np.uint8)))
+        self.ways.remove_unused()  # groups
+        self.ways.remove_unused()  # their members
 
     # ---- the kernel as it is found ------------------------------------------------------------------------------
 
     def _adopt_objects(self, states: list[messages.NextHopState]) -> dict[int, int]:
-        """Take over our nexthop objects; return way by identifier."""
+        """Take over our nexthop objects, groups after their members; return way by identifier."""
         adopted = {}
-        for state in states:
-            if state.protocol == PROTOCOL_BGP and FIRST_OBJECT <= state.identifier <= LAST_OBJECT:
+        for state in sorted(states, key=lambda state: len(state.members)):
+            if self._is_own_object(state):
                 adopted[state.identifier] = self.ways.adopt(state)
-            else:
+            elif not self._is_any_own_object(state):
                 self.resolver.learn_object(Kind.NEW_NEXTHOP, state)
         return adopted
+
+    def _is_own_object(self, state: messages.NextHopState) -> bool:
+        return state.protocol == self.settings.protocol and state.identifier in self.ways.object_range
+
+    def _is_any_own_object(self, state: messages.NextHopState) -> bool:
+        return state.protocol == self.settings.protocol and EVERY_OBJECT[0] <= state.identifier <= EVERY_OBJECT[1]
 
     def _read_links(self) -> None:
         for link in self.kernel.links():
             self.resolver.learn_link(link)
 
-    def _read_routes(self, adopted: dict[int, int]) -> None:
-        """Dump once: the routes of others for resolution, our own to take over."""
-        table = self.config.fib.table
+    def _read_routes(self, take: Callable[[Plan, RouteScan], None]) -> None:
+        """Dump once: the routes of others for resolution, our own for `take`."""
+        table = self.settings.table
         for family, number in ADDRESS_FAMILIES.items():
             self.resolver.learn_routes(self.kernel.routes(number, TABLE_LOCAL))
             scan = self.kernel.routes(number, TABLE_MAIN)
             self.resolver.learn_routes(scan)
             if table != TABLE_MAIN:
-                scan = self.kernel.routes(number, table, PROTOCOL_BGP)
-            self._adopt_routes(self.plans[family], scan, adopted)
+                scan = self.kernel.routes(number, table, self.settings.protocol)
+            if family in self.plans:
+                take(self.plans[family], scan)
 
     def _adopt_routes(self, plan: Plan, scan: RouteScan, adopted: dict[int, int]) -> None:
-        ours = self._ours(scan) & (scan.table == self.config.fib.table)
-        way_of_object = np.full(LAST_OBJECT - FIRST_OBJECT + 2, steps.ELSEWHERE, np.uint32)
-        for identifier, way in adopted.items():
+        chosen = np.flatnonzero(self._ours(scan))
+        ways = self._ways_of(scan, chosen, adopted)
+        plan.adopt(*_prefixes(plan, scan, chosen), ways)
+
+    def _ways_of(self, scan: RouteScan, chosen: np.ndarray, way_of_object: dict[int, int]) -> np.ndarray:
+        """Return the way each of our routes goes, ELSEWHERE where it is none we know."""
+        ways = np.full(len(chosen), steps.ELSEWHERE, np.uint32)
+        objects = self.ways.object_range
+        table = np.full(len(objects) + 1, steps.ELSEWHERE, np.uint32)
+        for identifier, way in way_of_object.items():
             if way:
-                way_of_object[identifier - FIRST_OBJECT] = way
-        identifier = scan.nexthop_id[ours].astype(np.int64) - FIRST_OBJECT
-        is_in_range = (identifier >= 0) & (identifier <= LAST_OBJECT - FIRST_OBJECT)
-        ways = way_of_object[np.where(is_in_range, identifier, -1)]
-        lo = scan.lo[ours] if plan.family == AF_INET6 else np.empty(0, np.uint64)
-        plan.adopt(scan.hi[ours], lo, scan.length[ours], ways)
+                table[identifier - objects.start] = way
+        if self.ways.has_objects:
+            at = scan.nexthop_id[chosen].astype(np.int64) - objects.start
+            return table[np.where((at >= 0) & (at < len(objects)), at, -1)]
+        # Plain routes: that of a next hop which is its own gateway is known by it.
+        is_plain = (scan.gateway_family[chosen] != 0) & (scan.nexthop_id[chosen] == 0) & (scan.n_hops[chosen] == 0)
+        plain = chosen[is_plain]
+        if len(plain):
+            hi, lo = scan.gateway_hi[plain], scan.gateway_lo[plain]
+            is_wide = scan.gateway_family[plain] == AF_INET6
+            is_local = is_wide & (hi >> np.uint64(54) == np.uint64(0x3FA))
+            hi = hi | np.where(is_local, scan.oif[plain].astype(np.uint64), np.uint64(0))
+            numbers = self.ways.intern(hi, lo, np.where(is_wide, 128, 32).astype(np.uint8))
+            for number, oif in set(zip(numbers.tolist(), scan.oif[plain].tolist(), strict=True)):
+                self.ways.adopt_plain(number, oif)
+            ways[is_plain] = np.where(self.ways.oif[numbers] == scan.oif[plain], numbers, np.uint32(steps.ELSEWHERE))
+        return ways
 
     def _ours(self, scan: RouteScan) -> np.ndarray:
-        return (scan.protocol == PROTOCOL_BGP) & (scan.metric == self.config.fib.metric)
+        fib = self.settings
+        return (scan.protocol == fib.protocol) & (scan.metric == fib.metric) & (scan.table == fib.table)
+
+    def _reread(self) -> None:
+        """Read once what notifications were lost about: links, others' routes and objects, and our own routes."""
+        monotonic = self.context.clock.monotonic
+        start = monotonic()
+        self._is_reread_due = False
+        self.kernel.discard_notifications()
+        states = (self.kernel.nexthops() or []) if self.ways.has_objects else []
+        found = {state.identifier: state for state in states}
+        self.resolver.objects = {n: state for n, state in found.items() if not self._is_any_own_object(state)}
+        for way in [way for way in self.ways.by_number.values() if way.identifier]:
+            if way.identifier not in found:
+                self._apply(self.ways.lose(way.identifier))
+        for state in states:
+            if self._is_own_object(state):
+                self._apply(self.ways.check(state) or [])
+        for link in self.kernel.links():
+            if self.resolver.learn_link(link):
+                self._apply(self.ways.lose_interface(link))
+        self.resolver.forget_routes()
+        self._read_routes(self._compare_routes)
+        self._is_stale = True
+        self._repair_soon()
+        self._reread_from = monotonic() + 10 * (monotonic() - start)
+
+    def _compare_routes(self, plan: Plan, scan: RouteScan) -> None:
+        chosen = np.flatnonzero(self._ours(scan))
+        lost, altered = plan.compare(*_prefixes(plan, scan, chosen), self._current_ways(plan, scan, chosen))
+        if lost or altered:
+            event(self.context.log, "routes-found-otherwise", "warning", lost=lost, altered=altered)
+
+    def _current_ways(self, plan: Plan, scan: RouteScan, chosen: np.ndarray) -> np.ndarray:
+        """Return the way of each of our routes as the kernel tells of it: that in the plan, or ELSEWHERE."""
+        rows = plan.prefixes.find(*_prefixes(plan, scan, chosen))
+        planned = plan.installed[rows]
+        known = np.where(planned == steps.ELSEWHERE, 0, planned)
+        ways = self.ways
+        if ways.has_objects:
+            is_same = ways.identifier[known] == scan.nexthop_id[chosen]
+        else:
+            is_same = (ways.oif[known] == scan.oif[chosen]) & (ways.gateway_hi[known] == scan.gateway_hi[chosen])
+            is_same &= ways.gateway_lo[known] == scan.gateway_lo[chosen]
+        return np.where(is_same & (known != 0), known, steps.ELSEWHERE).astype(np.uint32)
 
     # ---- what others do in the kernel ---------------------------------------------------------------------------
 
     def _on_notification(self) -> None:
+        """Take in what the kernel tells of others, until nothing is left or it has been enough for once."""
         kernel = self.kernel
-        try:
-            lengths = kernel.notifications.receive()
-        except Overrun:
-            event(self.context.log, "notifications-lost", "warning")
-            self._read_links()
-            for number in ADDRESS_FAMILIES.values():
-                for table in self.resolver.TABLES:
-                    self.resolver.learn_routes(kernel.routes(number, table))
-            self._is_stale = True
-            return
-        scan = self._scan
-        scan.clear()
-        if scan.scan(kernel.notifications.octets, kernel.notifications.slot_octets, lengths):
-            self._is_stale |= self.resolver.learn_routes(scan) > 0
-            self._note_deletions(scan)
-        if scan.n_others:
-            for slot in range(len(lengths)):
-                for kind, _, _, body in messages.messages_of(kernel.notifications.datagram(slot)):
-                    self._on_message(kind, body)
+        for _ in range(NOTIFICATION_ROUNDS):
+            try:
+                lengths = kernel.notifications.receive()
+            except Overrun:
+                event(self.context.log, "notifications-lost", "warning")
+                self._is_reread_due = True
+                kernel.discard_notifications()
+                return
+            if not len(lengths):
+                return
+            scan = self._scan
+            scan.clear()
+            if scan.scan(kernel.notifications.octets, kernel.notifications.slot_octets, lengths):
+                self._is_stale |= self.resolver.learn_routes(scan)
+                self._note_routes(scan)
+            if scan.n_others:
+                for slot in range(len(lengths)):
+                    for kind, _, _, body in messages.messages_of(kernel.notifications.datagram(slot)):
+                        self._on_message(kind, body)
 
     def _on_message(self, kind: int, body: bytes) -> None:
         if kind in (Kind.NEW_LINK, Kind.DEL_LINK):
@@ -206,31 +366,82 @@ class FibStage(Stage):
                 event(self.context.log, "interface-down", "warning", interface=link.name, carrier_only=link.is_up)
                 self._apply(self.ways.lose_interface(link))
         elif kind in (Kind.NEW_NEXTHOP, Kind.DEL_NEXTHOP):
-            state = messages.decode_nexthop(body)
-            self.resolver.learn_object(kind, state)
-            self._is_stale = True
-            if kind == Kind.DEL_NEXTHOP:
-                self._apply(
-                    [
-                        self.ways.lose(way.number)
-                        for way in list(self.ways.by_number.values())
-                        if way.identifier == state.identifier
-                    ]
-                )
+            self._on_object(kind, messages.decode_nexthop(body))
 
-    def _note_deletions(self, scan: RouteScan) -> None:
-        """Install again what others have deleted of ours; try again where a route of theirs has gone."""
-        deleted = (scan.message == Kind.DEL_ROUTE) & (scan.table == self.config.fib.table)
-        deleted &= scan.metric == self.config.fib.metric
-        if not deleted.any():
+    def _on_object(self, kind: int, state: messages.NextHopState) -> None:
+        if not self._is_own_object(state):
+            if not self._is_any_own_object(state):
+                self.resolver.learn_object(kind, state)
+                self._is_stale = True
+        elif kind == Kind.DEL_NEXTHOP:
+            self._apply(self.ways.lose(state.identifier))
+            self._is_stale = True
+        else:
+            consequences = self.ways.check(state)
+            if consequences is not None:
+                event(self.context.log, "nexthop-object-altered-by-others", "warning", object=state.identifier)
+                self._apply(consequences)
+
+    def _note_routes(self, scan: RouteScan) -> None:
+        """Find out what others did to our routes: deleted, altered or replaced them, or made room for them."""
+        fib = self.settings
+        of_table = (scan.table == fib.table) & (scan.metric == fib.metric)
+        if not of_table.any():
             return
-        ours = self._ours(scan)
+        is_new, is_own = scan.message == Kind.NEW_ROUTE, scan.protocol == fib.protocol
         for family, plan in self.plans.items():
-            of_family = deleted & (scan.family == plan.family)
-            n = plan.note_deleted(*_prefixes(plan, scan, of_family & ours))
-            plan.note_room(*_prefixes(plan, scan, of_family & ~ours))
-            if n:
-                event(self.context.log, "routes-deleted-by-others", "warning", family=family.label, routes=n)
+            here = of_table & (scan.family == plan.family)
+            self._note_others(family, plan, scan, np.flatnonzero(here & is_new & ~is_own))
+            altered = np.flatnonzero(here & is_new & is_own)
+            n = plan.note_altered(*_prefixes(plan, scan, altered), self._current_ways(plan, scan, altered))
+            self._tell_found("routes-altered-by-others", family, n, scan, altered)
+            deleted = np.flatnonzero(here & ~is_new & is_own)
+            n = plan.note_deleted(*_prefixes(plan, scan, deleted))
+            is_kernel = len(deleted) and not scan.port[deleted].any()
+            self._tell_found("routes-deleted-by-" + ("the-kernel" if is_kernel else "others"), family, n, scan, deleted)
+            plan.note_room(*_prefixes(plan, scan, np.flatnonzero(here & ~is_new & ~is_own)))
+        self._repair_soon()
+
+    def _note_others(self, family: Family, plan: Plan, scan: RouteScan, chosen: np.ndarray) -> None:
+        is_replaced = scan.header_flags[chosen] & NLM_F_REPLACE != 0
+        n = plan.note_others(*_prefixes(plan, scan, chosen), is_replaced)
+        self._tell_found("routes-replaced-by-others", family, n, scan, chosen)
+
+    def _tell_found(self, name: str, family: Family, n: int, scan: RouteScan, chosen: np.ndarray) -> None:
+        """Log what was found of our routes, with the first prefix it is about and who did it."""
+        if n:
+            i = int(chosen[0])
+            prefix = report.prefix_of(int(scan.family[i]), int(scan.hi[i]), int(scan.lo[i]), int(scan.length[i]))
+            event(
+                self.context.log, name, "warning", family=family.label, routes=n, first=prefix, port=int(scan.port[i])
+            )
+
+    def _repair_soon(self) -> None:
+        """Queue what others have spoiled: now, or when enough time has passed since the last repair."""
+        if not any(plan.needs_repair for plan in self.plans.values()):
+            return
+        now = self.context.clock.monotonic()
+        if now < self._repair_from:
+            if self._repair_timer is None or not self._repair_timer.is_pending:
+                self._repair_timer = self.context.loop.call_at(self._repair_from, self._repair_soon)
+            return
+        self._repair_from = now + REPAIR_S
+        for plan in self.plans.values():
+            self.n_repaired += plan.repair()
+
+    # ---- next hops the rib asks about ---------------------------------------------------------------------------
+
+    def _on_wanted_next_hops(self, batch: Batch) -> None:
+        """Resolve all next hops the rib has candidates with, not only those of routes that are chosen."""
+        columns = batch.columns
+        self.ways.need(columns["hi"], columns["lo"], columns["length"] * np.uint8(8))
+        new = self.ways.take_new()
+        self._resolve(new)
+
+    def _own_route(self, family: int, address: bytes) -> tuple[int, messages.Gateway] | None:
+        """Return (length, way) of the longest of our own routes to an address, if its way can be used."""
+        plan = next((plan for plan in self.plans.values() if plan.family == family), None)
+        return None if plan is None else plan.own_route(address)
 
     # ---- ways ---------------------------------------------------------------------------------------------------
 
@@ -268,35 +479,61 @@ class FibStage(Stage):
     def _handle(self, family: Family, batch: Batch) -> None:
         """Take a batch of the rib into the plan."""
         self._is_settled &= not (batch.begins_snapshot or batch.ends_snapshot)
-        self.plans[family].handle(batch)
+        self.plans[family].handle(batch, self._interfaces(batch))
         new = self.ways.take_new()
         if new:
             self._resolve(new)
+        if self.resolver.own is not None:
+            self._is_stale = True
         self._owed[family] += batch.n_octets
         self._was_busy = True
+
+    def _interfaces(self, batch: Batch) -> list[int]:
+        """Return for each source of a batch the number of the interface its session is on, 0 if that is not told."""
+        names = [source.get("interface", "") for source in batch.meta.get("sources", [])]
+        return [self.resolver.index_of(name) if name else 0 for name in names]
 
     def step(self) -> bool:
         if self.kernel is None:
             return False
+        if self._is_reread_due:
+            if self.context.clock.monotonic() >= self._reread_from:
+                self._reread()
+            else:
+                self._wake_at(self._reread_from)
         if self._is_stale:
             self._refresh_ways()
-        families = list(self.plans)
-        # The families take turns, so a full table of one does not hold up the other.
-        for i in range(len(families)):
-            family = families[(self._turn + i) % len(families)]
-            if self.plans[family].n_queued:
-                self._turn = families.index(family) + 1
-                self._change(self.plans[family], family)
-                break
+        n_queued = sum(plan.n_queued for plan in self.plans.values())
+        if n_queued and self.context.clock.monotonic() < self._paused_until:
+            self._wake_at(self._paused_until)
+            return False
+        if n_queued:
+            self._take_turn()
         n_queued = sum(plan.n_queued for plan in self.plans.values())
         if n_queued < QUEUE_LIMIT:
             self._grant()
         if not n_queued and not self._is_settled:
             self._is_settled = all(plan.is_confirmed for plan in self.plans.values())
+            if self._is_settled:
+                self.forwarding.note()
         if self._was_busy and not n_queued:
             self._was_busy = False
             event(self.context.log, "kernel-in-step", "debug", routes=sum(p.n_installed for p in self.plans.values()))
         return n_queued > 0
+
+    def _take_turn(self) -> None:
+        """Make a batch of changes; the families take turns, so a full table of one does not hold up the other."""
+        families = list(self.plans)
+        for i in range(len(families)):
+            family = families[(self._turn + i) % len(families)]
+            if self.plans[family].n_queued:
+                self._turn = families.index(family) + 1
+                self._change(self.plans[family], family)
+                return
+
+    def _wake_at(self, when: float) -> None:
+        if self._wake_timer is None or not self._wake_timer.is_pending:
+            self._wake_timer = self.context.loop.call_at(when, lambda: None)
 
     def _grant(self) -> None:
         for family, owed in self._owed.items():
@@ -306,22 +543,46 @@ class FibStage(Stage):
 
     def _change(self, plan: Plan, family: Family) -> None:
         """Make one batch of changes in the kernel."""
+        # A replacement must not meet a route of others we have been told of: what waits is read first.
+        self._on_notification()
         work = plan.take(BATCH_ROUTES)
         if work is None:
             return
-        prefixes = plan.prefixes
-        errors = self.kernel.change(
-            plan.family,
-            work.actions,
-            prefixes.hi(work.rows),
-            prefixes.lo(work.rows),
-            prefixes.length(work.rows),
-            work.targets,
-            self.ways,
-        )
-        refused = plan.settle(work, errors)
+        refused = plan.settle(work, self._ask(plan, work.actions, work.rows, work.targets))
         if len(refused):
-            self._log_refused(family, plan, work, refused)
+            self._handle_refused(family, plan, work, refused)
+        elif self._pause_s > FIRST_PAUSE_S:
+            self._pause_s = FIRST_PAUSE_S
+
+    def _ask(self, plan: Plan, actions: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        prefixes = plan.prefixes
+        hi, lo, length = prefixes.hi(rows), prefixes.lo(rows), prefixes.length(rows)
+        return self.kernel.change(plan.family, actions, hi, lo, length, targets, self.ways)
+
+    def _handle_refused(self, family: Family, plan: Plan, work: Work, refused: np.ndarray) -> None:
+        """Do about each refusal what its cause asks for; all are tried again later in any case."""
+        rows, codes = work.rows[refused], plan.trouble[work.rows[refused]]
+        if np.isin(codes, NO_MEMORY).any():
+            plan.put_back(rows[np.isin(codes, NO_MEMORY)])
+            self._paused_until = self.context.clock.monotonic() + self._pause_s
+            self._pause_s = min(self._pause_s * 2, LAST_PAUSE_S)
+        self._is_stale |= bool(np.isin(codes, NO_WAY).any())
+        is_without_object = np.isin(codes, NO_OBJECT)
+        if is_without_object.any() and self.ways.has_objects:
+            targets = np.unique(work.targets[refused][is_without_object])
+            self._apply(self.ways.restore(targets[targets != 0].tolist()))
+        in_the_way = rows[(codes == errno.EEXIST) & (work.actions[refused] == netlink.INSTALL)]
+        if len(in_the_way):
+            self._clear_own(plan, in_the_way)
+        self._log_refused(family, plan, work, refused)
+
+    def _clear_own(self, plan: Plan, rows: np.ndarray) -> None:
+        """Find out who is in the way: what is ours (it was thought gone) is removed, and installed again.
+
+        A removal names our protocol, so the kernel removes nothing of others.
+        """
+        errors = self._ask(plan, np.full(len(rows), netlink.REMOVE, np.uint8), rows, np.zeros(len(rows), np.uint32))
+        plan.put_back(rows[errors == 0])
 
     def _log_refused(self, family: Family, plan: Plan, work: Work, refused: np.ndarray) -> None:
         """Log each kind of refusal once, with the first prefix it met."""
@@ -368,6 +629,7 @@ class FibStage(Stage):
     def controls(self) -> dict:
         return {
             "nexthops": lambda question: {"nexthops": report.next_hops(self)},
+            "refused": lambda question: {"routes": report.refused(self, min(int(question.get("limit", 100)), 1000))},
             "route": self._on_route,
         }
 

@@ -18,6 +18,7 @@ class NextHops:
     def __init__(self, seed: int):
         self._seed = seed
         self._incoming: tuple[PrefixTable, np.ndarray] | None = None
+        self.n_updates = 0  # how often somebody has asked: it grows with every next hop that is new
         self._table, self._metric = self._empty()
 
     def handle(self, batch: Batch) -> None:
@@ -33,6 +34,7 @@ class NextHops:
 
     def update(self, facts: SetFacts, ways: np.ndarray) -> np.ndarray:
         """Write the metric of `ways`; return those whose metric is another one now (uint32)."""
+        self.n_updates += 1
         hi, lo, octets = facts.next_hops(ways)
         metric = self._metric[self._table.find(hi, lo, octets * np.uint8(8))]
         is_changed = facts.metric[ways] != metric

@@ -6,7 +6,7 @@ import numpy as np
 
 from common.bgp.constants import Family
 from common.bus.batch import Batch
-from common.bus.channels import NEXTHOPS, adj_rib_in, loc_rib
+from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, adj_rib_in, loc_rib
 from common.bus.journal import JournalSource, new_epoch
 from common.bus.schema import BestChanges
 from common.bus.server import Refused, Server, Source
@@ -18,6 +18,7 @@ from stages.rib.feed import Feed, Work
 from stages.rib.loc_rib import ALL, BEST, VIEWS, LocRib
 from stages.rib.lookup import Lookup
 from stages.rib.next_hops import NextHops
+from stages.rib.wanted import WantedNextHops
 from stages.rib.speakers import Speaker
 
 # While nobody follows, removals are kept for a reader that may come back, but no more than about this many.
@@ -48,6 +49,9 @@ class Rib(Stage):
         bus, loop = self.context.bus, self.context.loop
         self.server = bus.serve()
         self.server.add("loc-rib/*", self._open)
+        facts = [table.facts for table in self.loc_ribs.values()]
+        wanted = WantedNextHops(facts, f"{self.context.seed:x}", lambda: self.next_hops.n_updates)
+        self.server.add(WANTED_NEXTHOPS, lambda request: wanted)
         for speaker in _speakers(self.config):
             self._follow_speaker(speaker)
         if self.config.fib.enabled:

@@ -284,17 +284,20 @@ class Listener:
 
 def ipv6_beside(local_address: str) -> str | None:
     """Return a global IPv6 address of the interface that has `local_address`, None if there is none."""
-    name = _interface_of(local_address)
+    name = interface_of(local_address)
     return next((address for address, owner in _ipv6_addresses() if owner == name), None) if name else None
 
 
 def ipv4_beside(local_address: str) -> str | None:
     """Return an IPv4 address of the interface that has the IPv6 address `local_address`, None if there is none."""
-    name = _interface_of(local_address)
+    name = interface_of(local_address)
     return _ipv4_of(name) if name else None
 
 
-def _interface_of(address: str) -> str | None:
+def interface_of(address: str) -> str | None:
+    """Return the name of the interface that has an address of ours; that of a link-local one may stand in it."""
+    if "%" in address:
+        return address.partition("%")[2]
     if ":" in address:
         wanted = ipaddress.IPv6Address(address.partition("%")[0])
         return next((name for text, name in _ipv6_addresses() if ipaddress.IPv6Address(text) == wanted), None)

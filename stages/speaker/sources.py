@@ -23,6 +23,7 @@ class Source:
     local_address: bytes = b""  # ours on the session, empty where it does not matter
     is_rr_client: bool = False
     path_id: int = 0
+    interface: str = ""  # of the session: where the link-local next hops it tells are
 
     def meta(self) -> dict:
         """Return the source as it is written in the header of a batch."""
@@ -36,6 +37,7 @@ class Source:
             "external": self.is_external,
             "rr_client": self.is_rr_client,
             "path_id": self.path_id,
+            "interface": self.interface,
         }
 
 

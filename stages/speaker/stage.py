@@ -38,7 +38,7 @@ from stages.speaker.origination import local_source, originate
 from stages.speaker.peer_groups import PeerGroups, share_of
 from stages.speaker.promises import Promises
 from stages.speaker.retention import Retention
-from stages.speaker.sockets import Listener
+from stages.speaker.sockets import Listener, interface_of
 from stages.speaker.sources import Source, Sources
 from stages.speaker.taps import Taps
 
@@ -366,6 +366,7 @@ class Speaker(Stage):
                 ipaddress.ip_address(config.address).packed,
                 self.config.is_external(config),
                 ipaddress.ip_address(local_address).packed,
+                interface=interface_of(local_address) or "",
             )
         )
 

@@ -17,9 +17,9 @@ ROUTES = {"198.51.100.0/24": "192.0.2.10", "2001:db8:1::/48": "2001:db8::10"}
 def world_in(namespace, config: str = CONFIG) -> World:
     """Return a rib and a fib whose kernel is that of a namespace."""
 
-    def make(table: int, metric: int) -> Kernel:
+    def make(table: int, metric: int, **more) -> Kernel:
         with namespace.entered():
-            return Kernel(table, metric)
+            return Kernel(table, metric, **more)
 
     return World(make, config)
 

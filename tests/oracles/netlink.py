@@ -38,12 +38,12 @@ def attributes(octets: bytes):
 
 
 def messages(datagram: bytes):
-    """Give (type, port, body) of each message until one is cut short."""
+    """Give (type, flags, port, body) of each message until one is cut short."""
     while len(datagram) >= 16:
-        size, kind, _, _, port = struct.unpack_from("<IHHII", datagram)
+        size, kind, flags, _, port = struct.unpack_from("<IHHII", datagram)
         if size < 16 or size > len(datagram):
             return
-        yield kind, port, datagram[16:size]
+        yield kind, flags, port, datagram[16:size]
         datagram = datagram[(size + 3) // 4 * 4 :]
 
 
@@ -52,12 +52,12 @@ def scan_routes(datagrams: list[bytes]) -> list[dict]:
     return [
         route
         for datagram in datagrams
-        for kind, port, body in messages(datagram)
-        if kind in (24, 25) and (route := _route(kind, port, body))
+        for kind, header_flags, port, body in messages(datagram)
+        if kind in (24, 25) and (route := _route(kind, header_flags, port, body))
     ]
 
 
-def _route(kind: int, port: int, body: bytes) -> dict | None:
+def _route(kind: int, header_flags: int, port: int, body: bytes) -> dict | None:
     if len(body) < 12:
         return None
     family, length, _, _, table, protocol, _, route_type, flags = struct.unpack_from("<8BI", body)
@@ -65,7 +65,7 @@ def _route(kind: int, port: int, body: bytes) -> dict | None:
         return None
     route = {
         **dict(message=kind, family=family, length=length, table=table, protocol=protocol, type=route_type),
-        **dict(flags=flags, port=port, hi=0, lo=0, metric=0, oif=0, nexthop_id=0, n_hops=0),
+        **dict(flags=flags, header_flags=header_flags, port=port, hi=0, lo=0, metric=0, oif=0, nexthop_id=0, n_hops=0),
         **dict(gateway_family=0, gateway_hi=0, gateway_lo=0),
     }
     for number, value in attributes(body[12:]):
@@ -115,7 +115,7 @@ def scan_replies(datagrams: list[bytes], first_sequence: int, n: int) -> dict[in
     found = {}
     for datagram in datagrams:
         rest = datagram
-        for kind, _, body in messages(datagram):
+        for kind, _, _, body in messages(datagram):
             (sequence,) = struct.unpack_from("<I", rest, 8)
             rest = rest[(16 + len(body) + 3) // 4 * 4 :]
             index = (sequence - first_sequence) % 2**32
@@ -131,7 +131,34 @@ def next_hop(one_set: bytes) -> tuple[int, int, int]:
     if length not in (4, 16, 32) or len(field) < min(length, 16):
         return 0, 0, 0
     octets = field[:16]
+    if length == 32 and octets == bytes(16) and len(field) == 32:
+        octets = field[16:]
     if length > 4 and octets[:12] == bytes(10) + b"\xff\xff":
         octets = octets[12:]
     value = int.from_bytes(octets.ljust(16, b"\0"), "big")
     return value >> 64, value & (2**64 - 1), 8 * len(octets)
+
+
+def link_bandwidth(one_set: bytes) -> int:
+    """Return the bandwidth an attribute set tells, in units of 1024 octets a second, 0 for none."""
+    rest = one_set[1 + one_set[0] :] if one_set else b""
+    found = 0
+    while len(rest) >= 3:
+        head = 4 if rest[0] & 0x10 else 3
+        if len(rest) < head:
+            break
+        size = int.from_bytes(rest[2:head], "big")
+        code, value, rest = rest[1], rest[head : head + size], rest[head + size :]
+        if len(value) < size or code > 16:
+            break
+        if code == 16:
+            communities = [value[i : i + 8] for i in range(0, len(value) - 7, 8)]
+            told = [struct.unpack(">f", one[4:])[0] for one in communities if one[:2] in (b"\x40\4", b"\0\4")]
+            found = _whole_units(told[0]) if told else 0
+    return found
+
+
+def _whole_units(octets_a_second: float) -> int:
+    if not 2**-126 <= octets_a_second < float("inf"):
+        return 0
+    return min(max(int(octets_a_second / 1024), 1), 2**32 - 1)

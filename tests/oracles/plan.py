@@ -10,6 +10,7 @@ class Row:
         self.wanted = 0
         self.installed = 0
         self.is_queued = False
+        self.is_beside = False
         self.trouble = 0
 
 
@@ -42,6 +43,8 @@ class Plan:
             row.is_queued = False
             target = row.wanted if row.wanted in self.usable else 0
             if target != row.installed:
+                if row.is_beside and row.installed:
+                    target = 0
                 work.append((number, 3 if target == 0 else 1 if row.installed == 0 else 2, target))
                 continue
             row.trouble = 0
@@ -49,12 +52,14 @@ class Plan:
                 idle.append(number)
         return work, idle
 
-    def settle(self, number: int, action: int, target: int, error: int) -> tuple[bool, bool]:
-        """Account an answer; return (was it refused, is the row idle now)."""
+    def settle(self, number: int, action: int, target: int, error: int) -> tuple[bool, bool, bool]:
+        """Account an answer; return (was it refused, is the row idle now, is it to be tried again)."""
         row = self.row(number)
         if error and not (action == 3 and error in (2, 3)):
             row.trouble = error
-            return True, False
+            return True, False, False
         row.trouble = 0
         row.installed = target
-        return False, target == 0 and row.wanted == 0
+        was_beside, row.is_beside = row.is_beside, False
+        is_idle = target == 0 and row.wanted == 0
+        return False, is_idle, was_beside and not is_idle

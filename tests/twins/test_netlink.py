@@ -35,7 +35,7 @@ route_body = st.builds(
 message = st.builds(
     messages.message,
     st.sampled_from([2, 3, 16, 24, 24, 24, 25]),
-    st.just(0),
+    st.integers(0, 0xFFFF),
     numbers,
     route_body | st.binary(max_size=30),
 )
@@ -82,7 +82,7 @@ def test_requests_are_the_oracles(twin, first, family, table, chosen, known):
         column([way[0] for way in known], np.uint8),
         column([way[1] for way in known], np.uint32),
         column([len(way[2]) for way in known], np.uint8),
-        np.frombuffer(b"".join(way[2].ljust(32, b"\0") for way in known), np.uint8),
+        np.frombuffer(b"".join(way[2].ljust(netlink.WAY_OCTETS, b"\0") for way in known), np.uint8),
     )
     expected = oracle.write_requests(first, family, messages.route_header(family, table), common, chosen, known)
     assert out[:size].tobytes() == expected
@@ -125,3 +125,31 @@ def test_next_hops_are_the_oracles(twin, sets):
     offsets = np.cumsum([0, *(len(one) for one in sets)]).astype(np.uint32)
     columns = TWINS[twin].next_hops(offsets, np.frombuffer(b"".join(sets), np.uint8))
     assert list(zip(*(found.tolist() for found in columns), strict=True)) == [oracle.next_hop(one) for one in sets]
+
+
+communities = st.lists(
+    st.sampled_from([b"\x40\4", b"\0\4", b"\x43\4", b"\0\2"]).flatmap(
+        lambda kind: st.binary(min_size=6, max_size=6).map(lambda rest: kind + rest)
+    ),
+    max_size=3,
+).map(b"".join)
+path_attribute = st.builds(
+    lambda code, value: bytes([0xC0, code, len(value)]) + value,
+    st.sampled_from([1, 2, 8, 16, 16, 32]),
+    communities | st.binary(max_size=20),
+)
+
+
+@each_twin
+@settings(max_examples=200, deadline=None)
+@given(
+    sets=st.lists(
+        st.lists(path_attribute, max_size=3).map(lambda found: b"\4\xc0\0\2\1" + b"".join(found))
+        | st.binary(max_size=30)
+    )
+)
+def test_bandwidths_are_the_oracles(twin, sets):
+    """The link bandwidth told by any octets is the oracle's."""
+    offsets = np.cumsum([0, *(len(one) for one in sets)]).astype(np.uint32)
+    found = TWINS[twin].link_bandwidths(offsets, np.frombuffer(b"".join(sets), np.uint8))
+    assert found.tolist() == [oracle.link_bandwidth(one) for one in sets]

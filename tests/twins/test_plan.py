@@ -14,7 +14,8 @@ USABLE = {1, 2}
 
 wants = st.lists(st.tuples(st.integers(1, N_ROWS - 1), st.integers(0, N_WAYS - 1)), min_size=1, max_size=6)
 turns = st.tuples(st.integers(1, 9), st.lists(st.sampled_from([0, 0, 0, 2, 3, 17, 300]), min_size=9, max_size=9))
-steps = st.lists(wants | turns, max_size=12)
+besides = st.integers(1, N_ROWS - 1)
+steps = st.lists(wants | turns | besides, max_size=12)
 
 
 class Columns:
@@ -29,19 +30,21 @@ class Columns:
         self.is_usable = np.array([way in USABLE for way in range(N_WAYS)], np.uint8)
         self.n_wanted = np.zeros(N_WAYS, np.uint32)
         self.n_installed = np.zeros(N_WAYS, np.uint32)
+        self.tally = np.zeros(plan.TALLY, np.int64)
         self.queue: list[int] = []
 
     def want(self, wanted: list[tuple[int, int]]) -> None:
         rows, ways = (np.array(column, np.uint32) for column in zip(*wanted, strict=True))
-        queued = self.kernel.want(rows, ways, self.wanted, self.installed, self.flags, self.n_wanted)
+        queued = self.kernel.want(rows, ways, self.wanted, self.installed, self.flags, self.n_wanted, self.tally)
         self.queue += queued.tolist()
 
     def take(self, n: int):
         taken, self.queue = np.array(self.queue[:n], np.uint32), self.queue[n:]
-        return self.kernel.take(taken, self.wanted, self.installed, self.flags, self.trouble, self.is_usable)
+        columns = (self.wanted, self.installed, self.flags, self.trouble, self.is_usable, self.tally)
+        return self.kernel.take(taken, *columns)
 
     def settle(self, rows, actions, targets, errors):
-        columns = (self.wanted, self.installed, self.trouble, self.n_installed)
+        columns = (self.wanted, self.installed, self.flags, self.trouble, self.n_installed, self.tally)
         return self.kernel.settle(rows, actions, targets, errors, *columns)
 
 
@@ -52,10 +55,11 @@ def turn(columns: Columns, slow: oracle.Plan, n: int, errors: list[int]) -> None
     assert list(zip(rows.tolist(), actions.tolist(), targets.tolist(), strict=True)) == work
     assert idle.tolist() == slow_idle
     answers = np.array(errors[: len(work)], np.int32)
-    refused, idle = columns.settle(rows, actions, targets, answers)
+    refused, idle, again = columns.settle(rows, actions, targets, answers)
     results = [slow.settle(*item, error) for item, error in zip(work, answers.tolist(), strict=True)]
-    assert refused.tolist() == [i for i, (is_refused, _) in enumerate(results) if is_refused]
-    assert idle.tolist() == [work[i][0] for i, (_, is_idle) in enumerate(results) if is_idle]
+    assert refused.tolist() == [i for i, (is_refused, *_) in enumerate(results) if is_refused]
+    assert idle.tolist() == [work[i][0] for i, (_, is_idle, _) in enumerate(results) if is_idle]
+    assert again.tolist() == [work[i][0] for i, (*_, is_again) in enumerate(results) if is_again]
 
 
 @pytest.mark.parametrize("twin", TWINS)
@@ -69,6 +73,9 @@ def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
             columns.want(step)
             for row, way in step:
                 slow.want(row, way)
+        elif isinstance(step, int):
+            columns.flags[step] |= plan.BESIDE
+            slow.row(step).is_beside = True
         else:
             turn(columns, slow, *step)
         assert columns.queue == slow.queue
@@ -76,6 +83,9 @@ def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
         row = slow.row(number)
         expected = (row.wanted, row.installed, min(row.trouble, 255))
         assert (columns.wanted[number], columns.installed[number], columns.trouble[number]) == expected
+    troubles = [min(row.trouble, 255) for row in slow.rows.values()]
+    assert columns.tally[1:256].tolist() == [troubles.count(code) for code in range(1, 256)]
+    assert columns.tally[plan.N_WANTED] == sum(row.wanted != 0 for row in slow.rows.values())
     for counted, name in ((columns.n_wanted, "wanted"), (columns.n_installed, "installed")):
         ways = [getattr(row, name) for row in slow.rows.values()]
         assert counted[1:].tolist() == [ways.count(way) for way in range(1, N_WAYS)]

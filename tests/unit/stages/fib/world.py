@@ -23,6 +23,7 @@ from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.stage import Context, Skeleton
 from stages.fib import messages
+from stages.fib.memory import Memory
 from stages.fib.messages import Gateway, Kind, LinkState, NextHopState
 from stages.fib.stage import FibStage
 
@@ -34,6 +35,7 @@ router_id = "10.77.0.1"
 enabled = true
 """
 D0 = 2
+OTHER_PORT = 4711
 
 
 def halves(text: str) -> tuple[int, int, int]:
@@ -165,7 +167,9 @@ class _Notifications:
 class FakeKernel:
     """A kernel's table in dictionaries, as slow and as obvious as can be. Connected: 192.0.2.0/24, 2001:db8::/64."""
 
-    def __init__(self, table: int, metric: int):
+    world = "test"
+
+    def __init__(self, table: int, metric: int, protocol: int = 186, namespace: str = ""):
         self.table, self.metric = table, metric
         self.notifications = _Notifications()
         self.objects: dict[int, Gateway] = {}
@@ -179,6 +183,12 @@ class FakeKernel:
 
     def close(self) -> None:
         self.notifications.close()
+
+    def compat_mode(self, wanted: int | None = None) -> int:
+        return 0
+
+    def discard_notifications(self) -> None:
+        self.notifications.receive()
 
     def links(self) -> list[LinkState]:
         return [LinkState(1, "lo", True, True), LinkState(D0, "d0", True, True)]
@@ -246,13 +256,15 @@ def connected(family: int, message: int = Kind.NEW_ROUTE) -> bytes:
     return messages.message(message, 0, 0, body)
 
 
-def dumped(family: int, key: tuple[int, int, int], identifier: int, message=Kind.NEW_ROUTE, protocol=186) -> bytes:
+def dumped(
+    family: int, key: tuple[int, int, int], identifier: int, message=Kind.NEW_ROUTE, protocol=186, flags: int = 0
+) -> bytes:
     """Return the message about a route on a nexthop object."""
     hi, lo, length = key
     address = (hi << 64 | lo).to_bytes(16, "big")[: 4 if family == AF_INET else 16]
     body = struct.pack("=BBBBBBBBI", family, length, 0, 0, 254, protocol, 0, 1, 0)
     body += messages.attribute(1, address) + messages.number(6, 20) + messages.number(30, identifier)
-    return messages.message(message, 0, 0, body)
+    return messages.MESSAGE.pack(16 + len(body), message, flags, 0, OTHER_PORT) + body
 
 
 def link(is_up: bool) -> bytes:
@@ -269,6 +281,7 @@ class World:
         self.clock = ManualClock()
         self.hub = MemoryHub()
         self.make_kernel = kernel
+        self.memory = Memory()
         self.config = config
         self.loops: dict[str, Loop] = {}
         rib, _, _ = self._bus("rib")
@@ -290,6 +303,7 @@ class World:
         self.context = Context(self.clock, loop, bus, Metrics("fib"), self.log, 7)
         self.fib = FibStage(loads(self.config), "0", self.context)
         self.fib.KERNEL = self.make_kernel
+        self.fib.MEMORY = lambda path, world: self.memory
         self.skeleton = Skeleton(self.fib, self.context)
         self.skeleton.start()
 

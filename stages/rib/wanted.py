@@ -1,0 +1,61 @@
+"""Serves the next hops of all candidates, chosen or not, so that the fib can resolve them before they are needed.
+
+Owns the version of that list. Never knows whether a next hop can be reached: the fib says so (next_hops.py). Next hops
+are few, so a reader that is behind gets all of them in one snapshot.
+
+Link-local addresses are left out: they mean something with the interface of their session only.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from common.bus.batch import SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, Position
+from common.bus.channels import WANTED_NEXTHOPS
+from common.bus.schema import NextHopChanges
+from common.bus.server import Source
+from common.kernels.decide import SetFacts
+
+LINK_LOCAL = np.uint64(0xFE80 >> 6)  # fe80::/10
+MAPPED = np.uint64(0xFFFF)  # ::ffff:0:0/96
+
+
+class WantedNextHops(Source):
+    """What any reader is told; `version` grows whenever there may be a next hop more."""
+
+    def __init__(self, facts: Iterable[SetFacts], epoch: str, version: Callable[[], int]):
+        self._facts = list(facts)
+        self._epoch = epoch
+        self._version = version
+
+    @property
+    def head(self) -> int:
+        return self._version()
+
+    @property
+    def epoch(self) -> str:
+        return self._epoch
+
+    def read(self, position: Position, max_octets: int) -> list[Batch]:
+        after = Position(self._epoch, self._version(), -1)
+        if position == after:
+            return []
+        flags = SNAPSHOT_BEGIN | SNAPSHOT | SNAPSHOT_END
+        return [Batch(NextHopChanges, self._columns(), {}, WANTED_NEXTHOPS, after, after.sequence, self.head, flags)]
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Return the distinct next hops as columns of NextHopChanges; of none is anything said but that it is there."""
+        parts = [facts.next_hops(np.arange(1, facts.way_limit, dtype=np.uint32)) for facts in self._facts]
+        hi, lo, length = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        is_wide = length == 16
+        is_plain = is_wide & (hi >> np.uint64(54) != LINK_LOCAL) & ((hi != 0) | (lo >> np.uint64(32) > MAPPED))
+        chosen = np.flatnonzero((length == 4) | is_plain)
+        distinct = np.unique(np.stack([hi[chosen], lo[chosen], length[chosen].astype(np.uint64)], axis=1), axis=0)
+        n = len(distinct)
+        return {
+            "hi": distinct[:, 0].copy(),
+            "lo": distinct[:, 1].copy(),
+            "length": distinct[:, 2].astype(np.uint8),
+            "reachable": np.zeros(n, np.uint8),
+            "metric": np.zeros(n, np.uint32),
+        }
