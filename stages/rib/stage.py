@@ -18,8 +18,8 @@ from stages.rib.feed import Feed, Work
 from stages.rib.loc_rib import ALL, BEST, VIEWS, LocRib
 from stages.rib.lookup import Lookup
 from stages.rib.next_hops import NextHops
-from stages.rib.wanted import WantedNextHops
 from stages.rib.speakers import Speaker
+from stages.rib.wanted import WantedNextHops
 
 # While nobody follows, removals are kept for a reader that may come back, but no more than about this many.
 KEPT_REMOVALS = 65536
