@@ -40,7 +40,7 @@ class Churn:
         self.player, self.neighbor, self.table = player, neighbor, table
         self.rate, self.withdraw_share = updates_per_s, withdraw_share
         self.rng = np.random.default_rng([seed, 7])
-        hop = next_hops(neighbor.plan.address)[table.family]
+        hop = next_hops(neighbor.plan)[table.family]
         self.sets = set_maker(table.family, seed + 1000, neighbor.plan.asn, hop, int(self.rng.integers(1 << 30)))
         self.is_gone = np.zeros(table.n_prefixes, bool)
         self.started_at = time.monotonic()

@@ -226,7 +226,10 @@ def feed(
     if bus is not None:
         from stages.feed.on_bus import feed_bus
 
-        sys.exit(feed_bus(bus, senders, size, seed, prefixes, time_limit))
+        if not senders:
+            raise click.UsageError("--bus needs a --sender")
+        sources = [make_source(variant, size, seed, prefixes) for variant in range(len(senders))]
+        sys.exit(feed_bus(bus, list(zip(map(parse_neighbor, senders), sources, strict=True)), time_limit))
     try:
         if scenario:
             if senders or listeners:

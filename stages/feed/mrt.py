@@ -264,7 +264,6 @@ class MrtSource:
     peer: str = ""
     first_as: str = "replace"
     keeps_as_sets: bool = False
-    next_hop_6: str = ""
     _number: int | None = None
 
     def peer_number(self) -> int:
@@ -296,7 +295,7 @@ class MrtSource:
     def rewritten(self, plan, pieces: Iterator[mrt.MrtScanner]) -> Iterator[Table]:
         """Give pieces of a reading as tables of a neighbor; each prefix once in each, in its last state."""
         messages = Messages(keeps_as_sets=self.keeps_as_sets)
-        hops = next_hops(plan.address, self.next_hop_6)
+        hops = next_hops(plan)
         gathering = {family: Gathering(family) for family in plan.families}
         for records in pieces:
             for family, routes in messages.routes(records):

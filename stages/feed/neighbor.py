@@ -45,6 +45,8 @@ class Plan:
     hears: tuple[str, ...] | None = None
     target: tuple[str, int] | None = None  # None: that of the load
     receive_buffer_octets: int = 0  # of the kernel; 0: as the system has it
+    next_hop: str = ""  # of its routes; empty: its address, see `source.next_hops`
+    next_hop_6: str = ""
 
 
 @dataclass(slots=True)

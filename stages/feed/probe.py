@@ -48,7 +48,7 @@ class Probes:
 
     def _update(self, hi: int) -> bytes:
         plan = self.sender.plan
-        next_hop = next_hops(plan.address)[Family.IPV4_UNICAST]
+        next_hop = next_hops(plan)[Family.IPV4_UNICAST]
         octets = encode_set(next_hop=next_hop, origin=0, as_path=[plan.asn, 100000 + self.n_sent])
         self.sets[hi] = octets
         out = np.empty(4096, np.uint8)

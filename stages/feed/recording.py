@@ -28,11 +28,10 @@ class RecordedTap:
     path: Path
     peer: str = ""
     first_as: str = "replace"
-    next_hop_6: str = ""
 
     def tables(self, plan) -> Iterator[Table]:
         """Give the routes piece by piece, in the order of the recording; each prefix once in each piece."""
-        hops = next_hops(plan.address, self.next_hop_6)
+        hops = next_hops(plan)
         rows: dict[Family, dict] = {family: {} for family in plan.families}
         for number, line in enumerate(self._lines(), 1):
             route = self._route(number, line)

@@ -67,6 +67,7 @@ class NeighborKeys:
     is_internal: bool = False  # one AS number for all of `count`
     hold_time_s: int = 90
     receive_buffer_octets: int = 0
+    next_hop: str = ""
     next_hop_6: str = ""
 
 
@@ -162,15 +163,15 @@ def _checked_table(where: str, keys: TableKeys, folder: Path, size: int):
     if size:
         keys.size = size
 
-    def make(number: int, next_hop_6: str) -> Source:
+    def make(number: int) -> Source:
         variant = 0 if keys.same_paths else number
         if keys.source == "prefixes":
-            return PrefixList(path, keys.size or None, keys.seed, variant, next_hop_6)
+            return PrefixList(path, keys.size or None, keys.seed, variant)
         if keys.source == "mrt":
-            return MrtSource(path, keys.peer, keys.first_as, keys.keeps_as_sets, next_hop_6)
+            return MrtSource(path, keys.peer, keys.first_as, keys.keeps_as_sets)
         if keys.source == "tap":
-            return RecordedTap(path, keys.peer, keys.first_as, next_hop_6)
-        return Synthetic(keys.size or Synthetic().size, keys.seed, variant, keys.pool, next_hop_6)
+            return RecordedTap(path, keys.peer, keys.first_as)
+        return Synthetic(keys.size or Synthetic().size, keys.seed, variant, keys.pool)
 
     return make
 
@@ -201,9 +202,9 @@ def _players(where: str, entry: NeighborKeys, targets: list[Target], makers: dic
         plan = Plan(
             name, own, entry.asn + (0 if entry.is_internal else number), router_id, families, entry.hold_time_s,
             None if entry.listens else 0, None if entry.hears is None else tuple(entry.hears),
-            (target.address, target.port), entry.receive_buffer_octets,
+            (target.address, target.port), entry.receive_buffer_octets, entry.next_hop, entry.next_hop_6,
         )  # fmt: skip
-        source = makers[entry.sends](first + number, entry.next_hop_6) if entry.sends else Ready()
+        source = makers[entry.sends](first + number) if entry.sends else Ready()
         made.append((plan, source))
     return made
 

@@ -42,10 +42,9 @@ class Synthetic:
     seed: int = 1
     variant: int = 0
     pool: int = 0  # of how many prefixes the table is a choice; 0: it has all
-    next_hop_6: str = ""
 
     def tables(self, plan) -> Iterator[Table]:
-        hops = next_hops(plan.address, self.next_hop_6)
+        hops = next_hops(plan)
         sizes, pools = shared_out(self.size, plan.families), shared_out(self.pool, plan.families)
         for family, count in sizes.items():
             yield from synthetic.stream(
@@ -62,13 +61,12 @@ class PrefixList:
     limit: int | None = None
     seed: int = 1
     variant: int = 0
-    next_hop_6: str = ""
     _columns: dict | None = None
 
     def tables(self, plan) -> Iterator[Table]:
         if self._columns is None:
             self._columns = synthetic.load_prefixes(self.path, self.limit)
-        hops = next_hops(plan.address, self.next_hop_6)
+        hops = next_hops(plan)
         for family, columns in self._columns.items():
             if family in plan.families:
                 yield synthetic.with_paths(
@@ -86,18 +84,17 @@ def shared_out(size: int, families=tuple(FULL_TABLE)) -> dict[Family, int]:
     return {family: count for family, count in counts.items() if count}
 
 
-def next_hops(address: str, next_hop_6: str = "") -> dict[Family, bytes]:
-    """Return the next hop a neighbor gives for each family.
+def next_hops(plan) -> dict[Family, bytes]:
+    """Return the next hop a neighbor gives for each family: what its plan says, or its address.
 
-    A neighbor at an IPv4 address gives for IPv6 fd77:: with the last octet of that address, unless told another; one
-    at an IPv6 address gives for IPv4 198.51.100.(last octet).
+    Without either, a neighbor at an IPv4 address gives for IPv6 fd77:: with the last octet of that address, and one at
+    an IPv6 address gives for IPv4 198.51.100.(last octet).
     """
-    own = ipaddress.ip_address(address)
+    own = ipaddress.ip_address(plan.address)
     last = own.packed[-1]
-    if own.version == 4:
-        other = ipaddress.ip_address(next_hop_6 or f"fd77::{last:x}")
-        return {Family.IPV4_UNICAST: own.packed, Family.IPV6_UNICAST: other.packed}
+    ipv4 = plan.next_hop or (str(own) if own.version == 4 else f"198.51.100.{last}")
+    ipv6 = plan.next_hop_6 or (str(own) if own.version == 6 else f"fd77::{last:x}")
     return {
-        Family.IPV4_UNICAST: bytes([198, 51, 100, last]),
-        Family.IPV6_UNICAST: ipaddress.ip_address(next_hop_6).packed if next_hop_6 else own.packed,
+        Family.IPV4_UNICAST: ipaddress.IPv4Address(ipv4).packed,
+        Family.IPV6_UNICAST: ipaddress.IPv6Address(ipv6).packed,
     }
