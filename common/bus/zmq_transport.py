@@ -255,7 +255,7 @@ class ZmqConnectPort:
 
 
 def bind(socket: zmq.Socket, endpoint: str) -> None:
-    """Bind an ipc endpoint for this user alone.
+    """Bind an ipc endpoint for those to whom its directory is open: its owner, and its group if that may search it.
 
     A socket file that is left over from a process that is gone gives way; one that answers does not (EndpointBusy).
     """
@@ -273,6 +273,16 @@ def bind(socket: zmq.Socket, endpoint: str) -> None:
         socket.bind(endpoint)
     finally:
         os.umask(former)
+    share(path)
+
+
+def share(path: Path) -> None:
+    """Give a new socket to whom its directory belongs, as far as this process may."""
+    directory = path.parent.stat()
+    owner = directory.st_uid if os.geteuid() == 0 else -1
+    with contextlib.suppress(PermissionError):
+        os.chown(path, owner, directory.st_gid)
+        path.chmod(0o660 if directory.st_mode & stat.S_IXGRP else 0o600)
 
 
 def make_directory(path: Path) -> None:

@@ -22,10 +22,14 @@ from common.bus.control import ControlError, Handler
 from common.config.schema import Config
 from common.kernels import is_compiled
 from common.runtime.clock import Clock, SystemClock
+from common.runtime.confinement import allow_sockets, become, write_only_in
 from common.runtime.log import LEVELS, Log, event
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
+from common.runtime.notify import Notifier
+from common.runtime.processes import memory_octets
 from common.runtime.recorder import Recorder
+from common.runtime.rights import keep_only
 
 BEAT_S = 0.5
 """How often a stage says that it lives."""
@@ -60,6 +64,10 @@ class Stage:
     """What every stage is. All methods are called from the loop."""
 
     name: ClassVar[str] = ""
+    RIGHTS: ClassVar[tuple[int, ...] | None] = ()
+    """Capabilities needed after the start; in a process of its own all others are given up. None: keeps what it has."""
+    SOCKETS: ClassVar[tuple[int, ...]] = (socket.AF_UNIX,)
+    """Address families of the sockets it opens; no others are left to a process of its own that root starts."""
 
     def __init__(self, config: Config, instance: str, context: Context):
         self.config = config
@@ -67,6 +75,16 @@ class Stage:
         self.context = context
         # Whether the process ends only to be started again.
         self.is_to_return = False
+
+    @classmethod
+    def rights_to_start(cls, config: Config) -> tuple[int, ...] | None:
+        """Return the capabilities needed until the stage has started."""
+        return cls.RIGHTS
+
+    @classmethod
+    def places_to_write(cls, config: Config) -> list[Path]:
+        """Return the directories and files it writes in, which must exist."""
+        return [Path(config.router.run_dir)]
 
     def start(self) -> None:
         """Open what the stage works with: channels to serve and follow, sockets, timers."""
@@ -108,18 +126,26 @@ def stage_class(name: str) -> type[Stage]:
 class Skeleton:
     """A stage on its loop; the same for a process of its own and for tests."""
 
-    def __init__(self, stage: Stage, context: Context, load_config: Callable[[], Config] | None = None):
+    def __init__(
+        self,
+        stage: Stage,
+        context: Context,
+        load_config: Callable[[], Config] | None = None,
+        notifier: Notifier | None = None,
+    ):
         self.stage = stage
         self.context = context
         self.reason = ""
         self.state = State.STARTING
         self._load_config = load_config
+        self._notifier = notifier
         self._state_since = self._started_at = context.clock.monotonic()
         context.request_stop = self.stop
         context.bus.control(
             {
                 "status": lambda question: self.status(),
                 "metrics": lambda question: {"text": context.metrics.text()},
+                "memory": lambda question: {"octets": memory_octets(os.getpid())},
                 "log-level": self._set_log_level,
                 "reload": lambda question: self.reload(),
                 "stop": self._on_stop,
@@ -143,6 +169,8 @@ class Skeleton:
 
     def drain(self) -> None:
         """Let the stage say farewell and close the bus."""
+        if self._notifier is not None:
+            self._notifier.stopping()
         self.stage.drain()
         self.context.bus.pump()
         event(self.context.log, "stopped", reason=self.reason)
@@ -171,6 +199,10 @@ class Skeleton:
         if self.context.recorder is not None:
             self.context.recorder.beat(self.context.clock.monotonic())
         self._look()
+        if self._notifier is not None:
+            missing = " ".join(self._missing())
+            text = f"{self.state}: waits for {missing}" if missing else str(self.state)
+            self._notifier.beat(self.state is State.IN_STEP, text)
         self.context.loop.call_later(BEAT_S, self._beat)
 
     def _look(self) -> None:
@@ -263,9 +295,12 @@ def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder
     the stage that it will be started again, so that a speaker's neighbors keep what they can.
     """
     set_title(f"hr-{name}.{instance}")
+    missing = confine(stage_class(name), config) if os.geteuid() == 0 else []
     context = make_context(config, name, instance, recorder)
+    if missing:
+        event(context.log, "not-confined", "warning", missing=" ".join(missing))
     stage = stage_class(name)(config, instance, context)
-    skeleton = Skeleton(stage, context, _loader(config.path))
+    skeleton = Skeleton(stage, context, _loader(config.path), Notifier())
     with wake_on_signals(context.loop):
         signal.signal(signal.SIGTERM, lambda number, frame: skeleton.stop("SIGTERM"))
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -275,8 +310,36 @@ def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder
             signal.SIGHUP, lambda number, frame: context.loop.call_later(0, lambda: _reload_quietly(skeleton))
         )
         skeleton.start()
+        if stage.RIGHTS is not None:
+            keep_only(stage.RIGHTS)
         skeleton.run()
     return 0
+
+
+def confine(cls: type[Stage], config: Config) -> list[str]:
+    """Give up, in a process that root has started, what the stage does not need; return what the kernel cannot do.
+
+    Before anything is opened and any thread runs: what is left to one thread is left to all.
+    """
+    run_dir = Path(config.router.run_dir)
+    make_run_dir(config)
+    if config.router.user:
+        become(config.router.user, run_dir)
+    rights = cls.rights_to_start(config)
+    if rights is not None:
+        keep_only(rights)
+    done = {
+        "socket-families": allow_sockets(cls.SOCKETS),
+        "writing": write_only_in(cls.places_to_write(config)),
+    }
+    return [name for name, is_done in done.items() if not is_done]
+
+
+def make_run_dir(config: Config) -> None:
+    """Make the run directory, for one user alone; one that exists is left as it is."""
+    run_dir = Path(config.router.run_dir)
+    with contextlib.suppress(FileExistsError):
+        run_dir.mkdir(mode=0o700, parents=True)
 
 
 def _loader(path: Path | None) -> Callable[[], Config] | None:

@@ -5,6 +5,7 @@ tells peers as fast as they take it, a bounded slice each turn. Never touches a 
 """
 
 import ipaddress
+import socket
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from common.kernels.scan import Options
 from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
 from common.runtime.loop import Timer
+from common.runtime.rights import CAP_NET_BIND_SERVICE
 from common.runtime.stage import Context, Stage
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.control import Questions
@@ -59,6 +61,8 @@ class Speaker(Stage):
     """Sessions with this instance's neighbors."""
 
     name = "speaker"
+    RIGHTS = (CAP_NET_BIND_SERVICE,)
+    SOCKETS = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)  # netlink: to know its interfaces
 
     def __init__(self, config: Config, instance: str, context: Context):
         super().__init__(config, instance, context)

@@ -73,8 +73,8 @@ class Gatherer:
         now = self._monotonic()
         if now - self._memory_at >= MEMORY_EVERY_S:
             self._memory_at = now
-            pids = [answer.status.get("pid") for answer in answers]
-            self._memory = {pid: octets for pid in pids if pid and (octets := memory_octets(pid)) is not None}
+            found = ((answer.status.get("pid"), self._memory_of(answer)) for answer in answers)
+            self._memory = {pid: octets for pid, octets in found if pid and octets is not None}
         self.picture = self.pictures.compose(now, time.time(), answers, self._supervised(), self._memory)
         return self.picture
 
@@ -113,6 +113,14 @@ class Gatherer:
             if isinstance(answer, dict):
                 lists[question] = answer.get(question, [])
         return Answer(stage, instance, status, lists["neighbors"], lists["nexthops"])
+
+    def _memory_of(self, answer: Answer) -> int | None:
+        """Return what the kernel tells of a stage; of a process with other rights than ours it tells only that one."""
+        octets = memory_octets(answer.status.get("pid"))
+        if octets is None and not answer.trouble:
+            told = self._try(answer.stage, answer.instance, "memory")
+            octets = told.get("octets") if isinstance(told, dict) else None
+        return octets
 
     def _supervised(self) -> list[dict]:
         if not (self.run_dir / "supervisor.0.control").exists():

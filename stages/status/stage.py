@@ -3,6 +3,7 @@
 Owns those two. The loop itself does nothing, so the control socket always answers.
 """
 
+import socket
 from typing import Any
 
 from common.config.schema import Config
@@ -18,6 +19,7 @@ class StatusStage(Stage):
     """The page."""
 
     name = "status"
+    SOCKETS = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 
     def __init__(self, config: Config, instance: str, context: Context):
         super().__init__(config, instance, context)
