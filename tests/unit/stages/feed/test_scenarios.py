@@ -1,4 +1,4 @@
-"""The shipped scenarios at small size against Headrace in this process, and what is said of scenarios that are wrong."""
+"""The shipped scenarios at small size against Headrace in this process, and what is said of wrong ones."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,9 @@ SMALL = {"full-table": 3000, "four-tables": 1000, "churn": 1000, "flap": 400, "n
 def localized(name: str) -> str:
     """Return a shipped scenario on loopback addresses, with next hops a router accepts, and short."""
     text = scenarios.text_of(name).replace("10.77.0.", "127.0.0.")
-    text = re.sub(r"(?m)^address = \"127\.0\.0\.(\d+)\"\nasn", r'next_hop = "10.77.0.9"\naddress = "127.0.0.\1"\nasn', text)
+    text = re.sub(
+        r"(?m)^address = \"127\.0\.0\.(\d+)\"\nasn", r'next_hop = "10.77.0.9"\naddress = "127.0.0.\1"\nasn', text
+    )
     text = re.sub(r"seconds = [\d.]+", "seconds = 0.6", text)
     return re.sub(r"pause_s = [\d.]+", "pause_s = 0.1", text).replace("count = 100\n", "count = 6\n")
 

@@ -1,0 +1,152 @@
+"""The command: bad input is answered with a clear message and the exit status that says whose fault it was."""
+
+import json
+import socket
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+from common.bgp.constants import Family
+from common.bgp.messages import Notification
+from stages.feed import churn, garbage, plot
+from stages.feed.command import feed
+from stages.feed.mrt import MrtError, MrtSource, summarize
+
+
+def run(*words: str):
+    return CliRunner().invoke(feed, list(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "name a scenario"),
+        (("full-tabel",), "did you mean 'full-table'?"),
+        (("--target", "127.0.0.1", "--sender", "x"), "write NAME=ADDRESS,ASN"),
+        (("no/such.toml",), "No such file"),
+        (("full-table", "--sender", "a=127.0.0.2,64601"), "without a scenario"),
+    ],
+)  # fmt: skip
+def test_wrong_usage(words, complaint):
+    """Wrong usage ends with status 2 and a sentence, before anything is sent."""
+    result = run(*words)
+    assert result.exit_code == 2 and complaint in result.output
+
+
+def test_a_target_that_refuses(tmp_path):
+    """When nobody listens at the target the report says so, and is written all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    report = tmp_path / "report.json"
+    scenario = tmp_path / "short.toml"
+    scenario.write_text(
+        f'[target]\naddress = "127.0.0.1"\nport = {port}\n'
+        '[[neighbor]]\nname = "a"\naddress = "127.0.0.2"\nasn = 64601\n'
+        '[[step]]\ndo = "connect"\nlimit_s = 0.3\n'
+    )
+    result = run(str(scenario), "--json", str(report))
+    assert result.exit_code == 1 and "a: 127.0.0.2 to 127.0.0.1" in result.output and "refused" in result.output
+    assert "refused" in json.loads(report.read_text())["failure"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"), [(b"", "closed"), (Notification(2, 2).encode(), "OPEN Message Error")]
+)
+def test_a_target_that_does_not_want(answer, complaint, tmp_path):
+    """A target that closes, or answers with a NOTIFICATION, is reported in those words."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connection.recv(1000)
+                connection.sendall(answer)
+                connection.close()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        scenario = tmp_path / "short.toml"
+        scenario.write_text(
+            f'[target]\naddress = "127.0.0.1"\nport = {server.getsockname()[1]}\n'
+            '[[neighbor]]\nname = "a"\naddress = "127.0.0.2"\nasn = 64601\n[[step]]\ndo = "connect"\nlimit_s = 0.2\n'
+        )
+        result = run(str(scenario))
+        server.shutdown(socket.SHUT_RDWR)
+    assert result.exit_code == 1 and complaint in result.output
+
+
+@pytest.mark.parametrize(
+    ("octets", "complaint"),
+    [
+        (b"", "is empty"),
+        (b"a list of prefixes, perhaps", "is no MRT file"),
+        (b"\x1f\x8b\x08 broken", "cannot be unpacked"),
+        (bytes([0, 0, 0, 1, 0, 16, 0, 4, 0, 0, 0, 50, 1, 2]), "ends inside a record at octet 0"),
+        (bytes([0, 0, 0, 1, 0, 11, 0, 4, 0, 0, 0, 0]) + b"\xff" * 12, "is corrupt at octet 12, after 1 records"),
+    ],
+)
+def test_files_that_are_no_mrt(octets, complaint, tmp_path):
+    """A file that is empty, cut, corrupt or of another kind is named with the place where it goes wrong."""
+    path = tmp_path / "file"
+    path.write_bytes(octets)
+    with pytest.raises(MrtError, match=complaint):
+        summarize(path)
+
+
+def test_a_file_without_routes(tmp_path):
+    """A file that holds no routes can't be a neighbor's table."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes([0, 0, 0, 1, 0, 11, 0, 4, 0, 0, 0, 0]))
+    with pytest.raises(MrtError, match="holds no routes"):
+        MrtSource(path).peer_number()
+
+
+def test_update_sizes_are_those_of_the_internet():
+    """Of many UPDATEs 72 % have one prefix, and the mean is 3.2."""
+    import numpy as np
+
+    sizes = churn.update_sizes(np.random.default_rng(1), 200_000)
+    assert abs((sizes == 1).mean() - 0.72) < 0.01 and abs(sizes.mean() - 3.2) < 0.1
+
+
+def test_answers_to_garbage_are_judged():
+    """An answer is right when the code is one of the kind's; silence is where the session must, or may, stand."""
+    marker, origin, unknown = (garbage.KINDS[name] for name in ("bad-marker", "origin-of-7", "unknown-well-known"))
+    assert garbage.judged(marker, (1, 1), False) and not garbage.judged(marker, (1, 2), False)
+    assert not garbage.judged(marker, None, True)
+    assert garbage.judged(origin, None, True) and not garbage.judged(origin, (3, 6), False)
+    assert not garbage.judged(origin, None, False)
+    assert garbage.judged(unknown, None, True) and garbage.judged(unknown, (3, 2), False)
+
+
+def test_the_plot_shows_both_panels():
+    """The plot is an SVG with a line for each listener and one for the delays."""
+    svg = plot.plot("a <test>", [("one", [(0, 0), (1, 10)]), ("two", [(0, 0), (1, 5)])], [1.0, 2.0, 9.0])
+    assert svg.startswith("<svg") and svg.count("<polyline") == 3 and "a &lt;test&gt;" in svg
+
+
+def test_a_recorded_tap_is_a_source(tmp_path):
+    """The lines of a tap become tables, with withdrawals, and with the neighbor's AS and next hop."""
+    from stages.feed.neighbor import Plan
+    from stages.feed.recording import RecordedTap
+
+    rows = [
+        {"prefix": "192.0.2.0/24", "is_gone": False, "neighbor": "a", "as_path": "64999 {1,2}", "communities": ["1:2"]},
+        {"mark": "position"},
+        {"prefix": "2001:db8::/32", "is_gone": False, "neighbor": "a", "as_path": "64999", "origin": "IGP"},
+        {"prefix": "198.51.100.0/24", "is_gone": True, "neighbor": "a"},
+    ]
+    path = tmp_path / "tap.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tables = list(RecordedTap(path).tables(Plan("x", "10.77.0.10", 64601, "10.77.0.10")))
+    assert [(table.family, table.n_prefixes) for table in tables] == [
+        (Family.IPV4_UNICAST, 2),
+        (Family.IPV6_UNICAST, 1),
+    ]
+    assert tables[0].set.tolist() == [0, 0xFFFFFFFF] and bytes(tables[0].set_octets[:5]) == b"\x04\x0a\x4d\x00\x0a"
+    path.write_text("not json\n")
+    with pytest.raises(MrtError, match="line 1"):
+        list(RecordedTap(path).tables(Plan("x", "10.77.0.10", 64601, "10.77.0.10")))
