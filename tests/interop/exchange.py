@@ -110,7 +110,11 @@ class Exchange:
     def expected_received(self, name: str) -> dict[str, Route]:
         """Return what the router ought to have received from a daemon."""
         daemon = self.daemons[name]
-        return {prefix: received(daemon, each) for prefix, each in daemon.announced.items()}
+        return {
+            prefix: received(daemon, each)
+            for prefix, each in daemon.announced.items()
+            if each.version in daemon.versions
+        }
 
     def expected_told(self, name: str) -> dict[str, Route]:
         """Return what a daemon ought to have been told."""
@@ -120,6 +124,7 @@ class Exchange:
             for other, daemon in self.daemons.items()
             if other != name and not (role.is_internal and self.roles[other].is_internal)
             for prefix, each in daemon.announced.items()
+            if each.version in daemon.versions and each.version in self.daemons[name].versions
         }
 
     def _told(self, role: Role, origin: Role, route: Route, announcement: Announcement) -> Route:

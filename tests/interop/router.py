@@ -105,6 +105,10 @@ class Router:
         """Return the state of each neighbor's session."""
         return {each["name"]: each["state"] for each in self.ask("speaker", "neighbors")["neighbors"]}
 
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """Return what the supervisor says of each stage."""
+        return {each["stage"]: each for each in self.ask("supervisor", "status")["stages"]}
+
     def is_established(self, name: str) -> bool:
         return self.states()[name] == "Established"
 

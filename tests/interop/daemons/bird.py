@@ -30,7 +30,7 @@ protocol static {{ ipv4; {self._static(4)} }}
 protocol static {{ ipv6; {self._static(6)} }}
 filter told {{ if source != RTS_STATIC then reject; {self._edits()} accept; }}
 protocol bgp headrace {{
-  local {self.local} as {self.asn}; neighbor {self.peer} as {self.router_asn}; direct;
+  local {self.local} as {self.asn}; neighbor {self.peer} {self._neighbor_as()}; direct;
   {"passive on;" if self.is_passive else ""} {"" if self.has_asn4 else "enable as4 off;"} enable extended messages on;
   debug {{ packets, states }};
   connect retry time 1; connect delay time 1; error wait time 1, 2;
@@ -40,13 +40,20 @@ protocol bgp headrace {{
 """,
         )
 
+    def _neighbor_as(self) -> str:
+        # Without 4-octet numbers of its own it takes neither a number that needs them, nor AS_TRANS from a peer that
+        # has shown another one in its capability.
+        return f"as {self.router_asn}" if self.has_asn4 else "external"
+
     def _static(self, version: int) -> str:
         return " ".join(
             f"route {each.prefix} blackhole;" for each in self.announced.values() if each.version == version
         )
 
     def _edits(self) -> str:
-        return " ".join(f"if net = {each.prefix} then {{ {_edits(each)} }}" for each in self.announced.values())
+        return " ".join(
+            f"if net = {each.prefix} then {{ {edits} }}" for each in self.announced.values() if (edits := _edits(each))
+        )
 
     def _birdc(self, command: str) -> str:
         return self.ask("birdc", "-s", self._control, command)

@@ -59,6 +59,11 @@ class Daemon:
         """Tell whether the daemon is on this machine."""
         return shutil.which(cls.program_name) is not None
 
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The IP versions whose routes its session carries."""
+        return (4, 6)
+
     # ---- its life -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -101,6 +106,10 @@ class Daemon:
     def routes(self) -> dict[str, Route]:
         """Return what it has learned from the router, by prefix."""
         raise NotImplementedError
+
+    def n_routes(self) -> int:
+        """Return how many routes it has learned from the router."""
+        return len(self.routes())
 
     def has_end_of_rib(self) -> bool:
         """Tell whether the router has sent the End-of-RIB of both families (RFC 4724 §2)."""

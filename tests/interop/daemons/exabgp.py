@@ -58,7 +58,9 @@ neighbor {self.peer} {{
         words = [f"route {each.prefix} next-hop {self.addresses[each.version]}"]
         words += [f"med {each.med}"] if each.med is not None else []
         words += [f"local-preference {each.local_pref}"] if each.local_pref is not None else []
-        words += [f"as-path [{' '.join(map(str, each.as_path))}]"] if each.as_path else []
+        # A path given is told as it stands.
+        path = each.as_path if self.is_internal else (self.asn, *each.as_path)
+        words += [f"as-path [{' '.join(map(str, path))}]"] if each.as_path else []
         words += [f"community [{' '.join(each.communities)}]"] if each.communities else []
         words += [f"large-community [{' '.join(each.large_communities)}]"] if each.large_communities else []
         return " ".join(words)

@@ -77,6 +77,11 @@ class GoBgp(Daemon):
             for route in map(_route, routes)
         }
 
+    def n_routes(self) -> int:
+        # Of each IPv6 route it shows all others that came in the same UPDATE, so showing many takes it forever.
+        families = self._json("neighbor", self.peer).get("afi_safis", [])
+        return sum(each["state"].get("received", 0) for each in families)
+
     def has_end_of_rib(self) -> bool:
         families = self._json("neighbor", self.peer).get("afi_safis", [])
         return [each["mp_graceful_restart"]["state"].get("end_of_rib_received") for each in families] == [True, True]

@@ -8,6 +8,7 @@ from tests.interop.daemons.daemon import Daemon
 from tests.interop.network import Program
 from tests.interop.route import Announcement, Route, path_of
 
+AS_TRANS = 23456
 # Its unit's RuntimeDirectory, to which it changes root.
 CHROOT = Path("/run/openbgpd")
 
@@ -26,7 +27,11 @@ class OpenBgpd(Daemon):
 
     def _configure(self) -> str:
         networks = "".join(f"network {each.prefix} set {{ {self._set(each)} }}\n" for each in self.announced.values())
-        session = [f"remote-as {self.router_asn}", f"local-address {self.local}"]
+        # It takes AS_TRANS for nobody's number, but lets a group of addresses have any.
+        is_nameless = self.router_asn == AS_TRANS
+        neighbor = "10.99.0.0/31" if is_nameless else self.peer
+        session = [f"local-address {self.local}"]
+        session += [] if is_nameless else [f"remote-as {self.router_asn}"]
         session += ["announce IPv4 unicast", "announce IPv6 unicast"]
         # Of the family that the session does not run over it takes an address of the loopback interface, and the next
         # hop configured for a route only where the neighbor is not directly connected.
@@ -41,7 +46,7 @@ router-id {self.addresses[4]}
 listen on {self.local}
 fib-update no
 socket "{self._control}"
-{networks}neighbor {self.peer} {{
+{networks}neighbor {neighbor} {{
   {lines}
 }}
 allow from any

@@ -1,0 +1,51 @@
+"""UPDATEs are as full as the session allows: 4,096 octets, or 65,535 with extended messages (RFC 8654)."""
+
+import pytest
+
+from tests.interop.daemons import ALL, Frr
+from tests.interop.exchange import Exchange, Role
+from tests.interop.network import wait_until
+from tests.interop.route import Announcement
+
+pytestmark = pytest.mark.namespaces
+
+N = 1500
+OURS = [f"10.{i >> 8}.{i & 255}.0/24" for i in range(N)] + [f"2001:db8:{i:x}::/48" for i in range(1, N + 1)]
+# N prefixes of four octets fill one message and half of another, those of seven two and a half; then the End-of-RIB.
+N_UPDATES = {True: [1 + 1, 1 + 1], False: [2 + 1, 3 + 1]}
+KINDS = {kind.name: kind for kind in ALL}
+
+
+def many() -> list[Announcement]:
+    """Return N IPv4 routes that all have the same attributes."""
+    return [Announcement(prefix=f"100.{i >> 8}.{i & 255}.0/24", med=0) for i in range(N)]
+
+
+@pytest.fixture(scope="module")
+def exchange():
+    made = Exchange(router={"originate": OURS})
+    try:
+        role = Role("listener", {"is_passive": True}, {"export": {"default": "accept", "learned_routes": False}})
+        for name, kind in KINDS.items():
+            made.add(name, kind, role, lambda n, kind=kind: many() if kind is Frr else [])
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_told_in_full_messages(exchange, name):
+    """A daemon gets all prefixes in the fewest UPDATEs its session allows, and takes them."""
+    daemon = exchange.daemons[name]
+    wait_until(lambda: daemon.n_routes() == len(OURS), lambda: f"{daemon.n_routes()} routes at {name}")
+    tables = exchange.router.neighbor(name)["tables"].values()
+    assert [table["n_updates"] for table in tables] == N_UPDATES[KINDS[name].has_extended_messages]
+
+
+def test_extended_message_received(exchange):
+    """More than fits into 4,096 octets is taken in one UPDATE, as FRR packs it."""
+    wait_until(lambda: len(exchange.router.received("frr")) == N, "routes of FRR")
+    neighbor = exchange.router.neighbor("frr")
+    assert neighbor["n_octets_received"] > 4 * N
+    assert neighbor["messages_received"]["UPDATE"] <= 3  # and perhaps an End-of-RIB of each family
