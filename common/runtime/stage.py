@@ -221,7 +221,8 @@ class Skeleton:
     def _missing(self) -> list[str]:
         """Return the channels whose whole table this stage does not have."""
         followers = self.context.bus.followers()
-        return [f"{follower.owner}:{follower.channel}" for follower in followers if not follower.is_in_step]
+        missing = (f"{follower.owner}:{follower.channel}" for follower in followers if not follower.is_in_step)
+        return list(dict.fromkeys(missing))
 
     def status(self) -> dict[str, Any]:
         """Return the stage's own status and what the skeleton knows."""
