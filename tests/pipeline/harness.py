@@ -133,6 +133,17 @@ class Pipeline:
             if after is None:
                 return rows
 
+    def owner_endpoint(self, name: str) -> str:
+        """Return where a stage serves."""
+        return self.skeletons[name].context.bus.endpoint(name)
+
+    def freeze(self, owner: str) -> list:
+        """Let the readers of a stage read nothing more; return what to `thaw`."""
+        connectors = list(self.hub.connectors.get(self.owner_endpoint(owner), ()))
+        for connector in connectors:
+            connector.freeze()
+        return connectors
+
     # ---- time -------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -142,6 +153,12 @@ class Pipeline:
             if not any(busy):
                 return
         raise AssertionError("the pipeline does not come to rest")
+
+    def turn(self, n: int) -> None:
+        """Turn all loops and peers n times, whatever is left to do."""
+        for _ in range(n):
+            for turning in (*self.loops.values(), *self.peers.values()):
+                turning.turn()
 
     def wait(self, seconds: float, step_s: float = 1.0) -> None:
         """Let time pass, a step at a time."""
@@ -209,6 +226,7 @@ class Peer:
         # What it offers of graceful restart, and what it was offered.
         self.restart: GracefulRestart | None = None
         self.offered: GracefulRestart | None = None
+        self.named: set[str] = set()  # prefixes in UPDATEs it was sent
         self._socket: socket.socket | None = None
         self._received = b""
 
@@ -339,6 +357,7 @@ class Peer:
             announced += [(prefix, hop) for prefix in prefixes_in(value[5 + value[3] :], IPv6Network)]
         if not withdrawn and not announced:
             self.ended.add(Family.IPV6_UNICAST if MP_UNREACH in attributes else Family.IPV4_UNICAST)
+        self.named.update(withdrawn, (prefix for prefix, _ in announced))
         rest = {code: value for code, value in attributes.items() if code not in (NEXT_HOP, MP_REACH, MP_UNREACH)}
         for prefix in withdrawn:
             if self.told.pop(prefix, None) is None:

@@ -1,4 +1,11 @@
-"""Random announcements, withdrawals, losses and restarts, compared with the oracle whenever all is quiet."""
+"""Random announcements, withdrawals, losses and restarts, compared with the oracle whenever all is quiet.
+
+Stages die at any step, one or two, while changes are on their way; readers are slow, connections break, and in half of
+the runs the journals are so short that positions expire. Whatever happens, a peer whose session stands gets no UPDATE
+that names a prefix nobody has touched since all was quiet last.
+"""
+
+from unittest import mock
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -7,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from common.bgp.capabilities import GracefulRestart
 from common.bgp.constants import Family
 from common.bgp.decision import CHOSEN_WORDS
+from common.kernels.journal import Journal
 from tests.oracles.pipeline import NO_ADVERTISE, NO_EXPORT, Route, Router, comparable
 from tests.pipeline.harness import Peer, Pipeline, router_id_of
 
@@ -42,6 +50,7 @@ PREFIXES_6 = ("2001:db8:1::/48", "2001:db8::/32")
 # Neighbors that have agreed on graceful restart.
 GRACEFUL = ("b", "core")
 RESTART = GracefulRestart(4095, families=tuple((family, True) for family in Family))
+ORIGINATED = ("192.0.2.0/24", "2001:db8:ffff::/48")
 COMMUNITIES = (65000 << 16 | 2, 64601 << 16 | 1, NO_EXPORT, NO_ADVERTISE)
 
 names = st.lists(st.sampled_from(ANNOUNCERS), min_size=1, max_size=3, unique=True)
@@ -71,11 +80,25 @@ def _encoded(code: int, value: bytes) -> bytes:
     return bytes([0x50, code]) + len(value).to_bytes(2, "big") + value
 
 
+SMALL_JOURNAL = 4  # 2 to this power
+JOURNALS = ("stages.rib.loc_rib", "stages.speaker.adj_rib_in", "stages.speaker.adj_rib_out")
+RESTARTABLE = ("policy", "rib", "exporter")
+stages = st.lists(st.sampled_from(RESTARTABLE), min_size=1, max_size=2, unique=True)
+turns = st.integers(0, 12)
+
+
 class Model(RuleBasedStateMachine):
     """The pipeline beside the oracle."""
 
-    @initialize()
-    def begin(self):
+    @initialize(has_small_journals=st.booleans())
+    def begin(self, has_small_journals):
+        self.patches = [
+            mock.patch(f"{module}.Journal", lambda *power: Journal(SMALL_JOURNAL))
+            for module in JOURNALS
+            if has_small_journals
+        ]
+        for patch in self.patches:
+            patch.start()
         neighbors = "".join(
             NEIGHBOR.format(name=name, address=address, asn=asn, more=more)
             for name, (address, asn, more) in NEIGHBORS.items()
@@ -91,17 +114,21 @@ class Model(RuleBasedStateMachine):
             [str(prefix) for prefix in config.router.originate],
         )
         self.away: set[str] = set()
+        self.touched: set[str] = set()
         for name in NEIGHBORS:
             self.connect(name)
 
     def teardown(self):
         if hasattr(self, "pipeline"):
             self.pipeline.__exit__()
+        for patch in getattr(self, "patches", ()):
+            patch.stop()
 
     def connect(self, name: str, kept: list[str] = ()) -> None:
         """Bring a session up; one with graceful restart announces again what it has kept, then ends its table."""
         former = self.router.received.get(name, {})
         peer = self.pipeline.peer(name, RESTART if name in GRACEFUL else None)
+        self.touched.update(PREFIXES, PREFIXES_6, ORIGINATED)
         if name in ANNOUNCERS:
             self.router.received[name] = {}
         if name in GRACEFUL:
@@ -123,6 +150,7 @@ class Model(RuleBasedStateMachine):
     def send(self, name: str, wanted: list[str], route: Route | None) -> None:
         """Let one neighbor announce prefixes, or withdraw them."""
         peer, received = self.pipeline.peers[name], self.router.received[name]
+        self.touched.update(wanted)
         if route is None:
             peer.withdraw(wanted)
             for prefix in wanted:
@@ -149,6 +177,7 @@ class Model(RuleBasedStateMachine):
         peer = self.pipeline.peers[name]
         if peer.is_up:
             peer.close() if in_order else peer.vanish()
+            self.touched.update(self.router.received.get(name, ()))
             if in_order or name not in GRACEFUL:
                 self.router.received.pop(name, None)
 
@@ -161,7 +190,7 @@ class Model(RuleBasedStateMachine):
             self.connect(name, kept)
 
     @precondition(lambda self: not self.away)
-    @rule(stage=st.sampled_from(["policy", "rib", "exporter"]))
+    @rule(stage=st.sampled_from(RESTARTABLE))
     def restart(self, stage):
         """A stage is restarted while nothing changes: nobody is told anything."""
         self.pipeline.settle()
@@ -170,7 +199,66 @@ class Model(RuleBasedStateMachine):
         self.pipeline.wait(5)
         assert {name: peer.n_updates for name, peer in self.pipeline.peers.items()} == before
 
-    @rule(stage=st.sampled_from(["policy", "rib", "exporter"]))
+    @precondition(lambda self: not self.away)
+    @rule(changes=changes, stages=stages, later=changes, before=turns, between=turns)
+    def die_in_the_middle(self, changes, stages, later, before, between):
+        """One or two stages die while changes are on their way, and are back while others are."""
+        self.change(changes)
+        self.pipeline.turn(before)
+        for stage in stages:
+            self.pipeline.kill(stage)
+        self.change(later)
+        self.pipeline.turn(between)
+        for stage in stages:
+            self.pipeline.start(stage)
+            self.pipeline.turn(between)
+        self.pipeline.wait(15, step_s=5)
+
+    @precondition(lambda self: not self.away)
+    @rule(changes=changes, stages=stages, before=turns)
+    def die_in_the_middle_again_and_again(self, changes, stages, before):
+        """A stage dies three times before it has told everything."""
+        self.change(changes)
+        for stage in stages * 3:
+            self.pipeline.turn(before)
+            self.pipeline.kill(stage)
+            self.pipeline.start(stage)
+        self.pipeline.wait(15, step_s=5)
+
+    @precondition(lambda self: not self.away)
+    @rule(
+        owner=st.sampled_from(["speaker", *RESTARTABLE]),
+        before=changes,
+        after=changes,
+        n=turns,
+        dies=st.one_of(st.none(), st.sampled_from(RESTARTABLE)),
+    )
+    def be_slow(self, owner, before, after, n, dies):
+        """The readers of a stage take nothing for a while, in which everything changes, and a stage may die."""
+        self.change(before)
+        self.pipeline.turn(n)
+        frozen = self.pipeline.freeze(owner)
+        self.change(after)
+        self.pipeline.settle()
+        if dies is not None:
+            self.pipeline.kill(dies)
+            self.pipeline.start(dies)
+            self.pipeline.settle()
+        for connector in frozen:
+            connector.thaw()
+        self.pipeline.wait(15, step_s=5)
+
+    @precondition(lambda self: not self.away)
+    @rule(owner=st.sampled_from(["speaker", *RESTARTABLE]), before=changes, after=changes, n=turns)
+    def break_connection(self, owner, before, after, n):
+        """All connections to a stage break while changes are on their way over them."""
+        self.change(before)
+        self.pipeline.turn(n)
+        self.pipeline.hub.drop(self.pipeline.owner_endpoint(owner))
+        self.change(after)
+        self.pipeline.wait(5, step_s=5)
+
+    @rule(stage=st.sampled_from(RESTARTABLE))
     def stop(self, stage):
         """A stage dies and stays away."""
         if stage not in self.away:
@@ -220,6 +308,9 @@ class Model(RuleBasedStateMachine):
             assert not peer.notifications, name
             if peer.is_up:
                 assert told_by(peer) == self.router.told(name), name
+                assert peer.named <= self.touched, f"{name} was told of what had not changed"
+            peer.named.clear()
+        self.touched.clear()
 
     @invariant()
     def nothing_is_left_behind(self):
