@@ -175,7 +175,7 @@ def test_stages_are_killed(exchange, flapping, names):
 def test_stage_is_restarted_in_order(exchange, flapping, name):
     """`headrace restart` ends a stage in order and returns when it is in step."""
     outside = Outside(exchange)
-    assert "in step" in exchange.router.command("restart", name)
+    assert "in step" in exchange.router.command("restart", name, "--wait", "15")
     flapping.stop()
     for listener in LISTENERS:
         exchange.wait_for_routes(listener)
