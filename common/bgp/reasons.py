@@ -49,7 +49,6 @@ class ExportRefusal(_Reason):
     NONE = 0, "announced"
     NO_POLICY = 1, "no export policy (RFC 8212)"
     REJECTED = 2, "export policy rejects"
-    UNKNOWN_NEIGHBOR = 3, "neighbor is not configured"
     LEARNED = 4, "export policy leaves out learned routes"
     ORIGINATED = 5, "export policy leaves out originated routes"
     INTERNAL = 6, "learned from an internal neighbor (RFC 4271 §9.2)"

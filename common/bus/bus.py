@@ -90,7 +90,7 @@ class Bus:
         self,
         channel_pattern: str,
         upstream: Callable[[Request], Upstream],
-        version: str,
+        version: str | Callable[[Request], str],
         transform: Callable[[Batch, Request], list[Batch]],
     ) -> Relay:
         """Serve channels by transforming another stage's; `upstream` gives (self.endpoint(...), channel, params)."""

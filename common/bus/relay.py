@@ -14,7 +14,7 @@ from typing import Any
 from common.bus.batch import GAP, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position, empty_columns
 from common.bus.follower import Follower
 from common.bus.parts import part_flags, part_position
-from common.bus.server import Server, Source
+from common.bus.server import Refused, Server, Source
 from common.bus.wire import Request
 
 Upstream = tuple[str, str, dict[str, Any]]
@@ -32,36 +32,50 @@ class Relay:
         server: Server,
         channel_pattern: str,
         upstream: Callable[[Request], Upstream],
-        version: str,
+        version: str | Callable[[Request], str],
         transform: Callable[[Batch, Request], list[Batch]],
         follow: FollowUpstream,
     ):
         """Add the pattern to `server`.
 
         upstream: for a request, where it goes; may raise Refused.
-        version: of all that `transform` depends on; without "~".
+        version: of all that `transform` depends on, or what returns it for a request; without "~".
         transform: returns what a batch becomes: new batches with kind, columns and meta; channel, positions and flags
             are filled in here. It may return [] (nothing of it is left) or the batch itself (passed on as it is).
         """
         self._server = server
         self._upstream = upstream
-        self._version = _checked(version)
+        self._version_of = version if callable(version) else lambda request: version
         self._transform = transform
         self._follow = follow
         self._sources: list[RelaySource] = []
         server.add(channel_pattern, self._open)
 
-    @property
-    def version(self) -> str:
-        return self._version
+    def version_of(self, request: Request) -> str:
+        """Return the version that a request is evaluated with now."""
+        return _checked(self._version_of(request))
 
     def set_version(self, version: str) -> None:
-        """Evaluate anew: all readers get a snapshot of the new version."""
-        if version == self._version:
-            return
-        self._version = _checked(version)
-        for source in self._sources:
-            source.restart()
+        """Evaluate all anew: readers of another version get a snapshot."""
+        version = _checked(version)
+        self._version_of = lambda request: version
+        self.update()
+
+    def update(self) -> None:
+        """Give readers for whose requests the version is another one now a snapshot."""
+        for source in list(self._sources):
+            try:
+                version = self.version_of(source.request)
+            except Refused as refused:
+                self._server.refuse(source, str(refused))
+                continue
+            if version != source.version:
+                source.version = version
+                source.restart()
+
+    def requests(self) -> list[Request]:
+        """Return the requests that are being served."""
+        return [source.request for source in self._sources]
 
     def _open(self, request: Request) -> "RelaySource":
         source = RelaySource(self, request, self._upstream(request))
@@ -74,7 +88,8 @@ class RelaySource(Source):
 
     def __init__(self, relay: Relay, request: Request, upstream: Upstream):
         self._relay = relay
-        self._request = request
+        self.request = request
+        self.version = relay.version_of(request)
         self._pending: deque[Batch] = deque()  # bounded by the credit given upstream
         self._n_in = 0  # octets come from upstream,
         self._n_out = 0  # what they became,
@@ -99,7 +114,7 @@ class RelaySource(Source):
 
     @property
     def epoch(self) -> str:
-        return f"{self._follower.position.epoch}~{self._relay.version}"
+        return f"{self._follower.position.epoch}~{self.version}"
 
     def read(self, position: Position, max_octets: int) -> list[Batch]:
         """Return the next batch that has come; one at a time, so other readers have their turn."""
@@ -128,13 +143,13 @@ class RelaySource(Source):
 
     def _upstream_position(self, position: Position) -> Position:
         epoch, _, version = position.epoch.rpartition("~")
-        return position._replace(epoch=epoch) if version == self._relay.version and epoch else START
+        return position._replace(epoch=epoch) if version == self.version and epoch else START
 
     def _on_batch(self, batch: Batch) -> None:
         relay = self._relay
         self._head = batch.head
         before = self._follower.position
-        made = relay._transform(batch, self._request)
+        made = relay._transform(batch, self.request)
         n_out_before = self._n_out
         marks = batch.flags & (SNAPSHOT_BEGIN | SNAPSHOT_END | GAP)
         if not made and marks:
@@ -144,8 +159,8 @@ class RelaySource(Source):
             position = batch.position if is_last else part_position(batch, before)
             passed = replace(
                 each,
-                channel=self._request.channel,
-                position=position._replace(epoch=f"{position.epoch}~{relay.version}"),
+                channel=self.request.channel,
+                position=position._replace(epoch=f"{position.epoch}~{self.version}"),
                 first=batch.first,
                 head=batch.head,
                 flags=part_flags(batch, index == 0, is_last),

@@ -30,10 +30,9 @@ INTERNAL_ATTRIBUTES = frozenset(
 )
 
 
-def version(config: Config) -> str:
-    """Return a digest of all that exports are evaluated with, beside the group."""
-    neighbors = sorted((item.name, repr(item.export)) for item in config.neighbors.values())
-    parts = (REVISION, config.router.router_id, neighbors)
+def version(config: Config, group: Group) -> str:
+    """Return a digest of all that the exports of a group are evaluated with."""
+    parts = (REVISION, config.router.router_id, group)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
@@ -116,8 +115,6 @@ class ExportEvaluation:
 
     def _refusal_of_all(self) -> ExportRefusal:
         """Return why the group is told nothing at all, whatever the route; NONE if it may be told some."""
-        if not self.group.is_known(self._config):
-            return ExportRefusal.UNKNOWN_NEIGHBOR
         if self._policy is None:
             return ExportRefusal.NO_POLICY if self.group.is_external else ExportRefusal.NONE  # RFC 8212 §2
         return ExportRefusal.REJECTED if self._policy.default == "reject" else ExportRefusal.NONE

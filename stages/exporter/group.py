@@ -4,11 +4,12 @@ Owns the reading of a request's parameters. Never looks at a route. All members 
 and sessions that agree in what is read here, so one dressed set is good for all of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
 from common.bgp.constants import Family
+from common.config.digest import policy_digest
 from common.config.schema import Config, ExportPolicy
 
 
@@ -17,7 +18,8 @@ class Group:
     """What decides which routes a group is told and how they are written."""
 
     family: Family
-    neighbors: tuple[str, ...]
+    neighbors: tuple[str, ...] = field(compare=False, repr=False)
+    policy_name: str  # digest of the members' export block
     is_external: bool
     has_four_octet_asn: bool
     local_asn: int
@@ -25,13 +27,11 @@ class Group:
     is_rr_client: bool
 
     def policy(self, config: Config) -> ExportPolicy | None:
-        """Return the members' export block; None if there is none, or none of them is configured."""
-        known = [config.neighbors[name] for name in self.neighbors if name in config.neighbors]
-        return known[0].export if known else None
-
-    def is_known(self, config: Config) -> bool:
-        """Tell whether a member is configured."""
-        return any(name in config.neighbors for name in self.neighbors)
+        """Return the members' export block, None if they have none; raise ValueError if nobody has it (any more)."""
+        for neighbor in config.neighbors.values():
+            if policy_digest(neighbor.export) == self.policy_name:
+                return neighbor.export
+        raise ValueError("no neighbor has this export policy: one of us has not read the configuration again yet")
 
 
 def decode_group(family: str, params: dict[str, Any], config: Config) -> Group:
@@ -42,9 +42,11 @@ def decode_group(family: str, params: dict[str, Any], config: Config) -> Group:
     if "group" not in params and isinstance(params.get("neighbor"), str):
         params = _params_of(params["neighbor"], Family.named(family), config)
     try:
+        names = tuple(sorted(params["neighbors"]))
         group = Group(
             family=Family.named(family),
-            neighbors=tuple(sorted(params["neighbors"])),
+            neighbors=names,
+            policy_name=str(params["policy"]) if "policy" in params else _policy_of(names, config),
             is_external=bool(params["external"]),
             has_four_octet_asn=bool(params["asn4"]),
             local_asn=params["local_asn"],
@@ -60,6 +62,14 @@ def decode_group(family: str, params: dict[str, Any], config: Config) -> Group:
     if not all(isinstance(name, str) for name in group.neighbors):
         raise ValueError("neighbors: not all of them are names")
     return group
+
+
+def _policy_of(names: tuple[str, ...], config: Config) -> str:
+    """Return the name of the policy of neighbors that are named only; nothing is told where none is configured."""
+    known = [config.neighbors[name] for name in names if name in config.neighbors]
+    if not known:
+        raise ValueError(f"none of the neighbors {', '.join(map(str, names)):.60} is configured")
+    return policy_digest(known[0].export)
 
 
 def _params_of(name: str, family: Family, config: Config) -> dict[str, Any]:

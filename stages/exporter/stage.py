@@ -10,6 +10,7 @@ from common.bus.explain import explain
 from common.bus.relay import Relay, Upstream
 from common.bus.server import Refused
 from common.bus.wire import Request
+from common.config.digest import policy_digest
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
@@ -24,20 +25,18 @@ class ExporterStage(Stage):
 
     def __init__(self, config: Config, instance: str, context: Context):
         super().__init__(config, instance, context)
-        self.version = version(config)
         self._evaluations: dict[Group, ExportEvaluation] = {}
         self._relay: Relay | None = None
         self._add_metrics()
 
     def start(self) -> None:
-        self._relay = self.context.bus.relay("adj-rib-out/*", self._upstream, self.version, self._transform)
+        self._relay = self.context.bus.relay("adj-rib-out/*", self._upstream, self._version, self._transform)
 
     def status(self) -> dict[str, Any]:
         return {
-            "version": self.version,
             "groups": [
                 {
-                    "neighbors": list(group.neighbors),
+                    "neighbors": self._members(group),
                     "family": group.family.label,
                     "external": group.is_external,
                     "routes_evaluated": evaluation.n_routes,
@@ -52,16 +51,27 @@ class ExporterStage(Stage):
         return {"explain": self._on_explain}
 
     def reload(self, config: Config) -> None:
-        before, self.version = self.version, version(config)
-        event(self.context.log, "policy-replaced", before=before, after=self.version)
+        """Go by other policies: a group keeps its own until the speaker asks for another one for its members."""
         self.config = config
-        self._evaluations.clear()
         if self._relay is not None:
-            self._relay.set_version(self.version)
+            self._relay.update()
+            used = {self._group(request) for request in self._relay.requests()}
+            self._evaluations = {group: each for group, each in self._evaluations.items() if group in used}
+        event(self.context.log, "policy-replaced", groups_kept=len(self._evaluations))
+
+    def _version(self, request: Request) -> str:
+        return version(self.config, self._group(request))
+
+    def _group(self, request: Request) -> Group:
+        try:
+            return decode_group(family_of(request.channel), request.params, self.config)
+        except ValueError as error:
+            raise Refused(str(error)) from error
 
     def _upstream(self, request: Request) -> Upstream:
+        group = self._group(request)
         try:
-            group = decode_group(family_of(request.channel), request.params, self.config)
+            self._evaluation(group)
         except ValueError as error:
             raise Refused(str(error)) from error
         rib = str(request.params.get("rib", "0"))
@@ -69,11 +79,23 @@ class ExporterStage(Stage):
         return self.context.bus.endpoint("rib", rib), loc_rib(group.family.label), params
 
     def _transform(self, batch: Batch, request: Request) -> list[Batch]:
-        group = decode_group(family_of(request.channel), request.params, self.config)
+        return [self._evaluation(self._group(request)).transform(batch)]
+
+    def _evaluation(self, group: Group) -> ExportEvaluation:
         evaluation = self._evaluations.get(group)
         if evaluation is None:
             evaluation = self._evaluations[group] = ExportEvaluation(self.config, group)
-        return [evaluation.transform(batch)]
+        return evaluation
+
+    def _members(self, group: Group) -> list[str]:
+        """Return the neighbors that are configured as the members of a group are; those it was asked for if none is."""
+        alike = [
+            neighbor.name
+            for neighbor in self.config.neighbors.values()
+            if policy_digest(neighbor.export) == group.policy_name
+            and self.config.is_external(neighbor) == group.is_external
+        ]
+        return sorted(alike) or list(group.neighbors)
 
     def _on_explain(self, question: dict) -> dict:
         """As common.bus.explain, for the group in `params` (or {"neighbor": NAME} in it)."""
@@ -108,7 +130,7 @@ class ExporterStage(Stage):
             evaluated.clear()
             refused.clear()
             for group, evaluation in self._evaluations.items():
-                neighbors = ",".join(group.neighbors)
+                neighbors = ",".join(self._members(group))
                 evaluated.labels(neighbors).inc(evaluation.n_routes)
                 for words, count in _refused(evaluation).items():
                     refused.labels(neighbors, group.family.label, words).set(count)

@@ -47,6 +47,8 @@ class Member:
     exact_from: int = 0
     # The journal went on without it: what it was told and is gone must not be forgotten before it is told so.
     is_recovering: bool = False
+    # On its way to another group (regroup.py): told nothing meanwhile.
+    is_paused: bool = False
     n_updates: int = 0
     n_too_long: int = 0
 
@@ -54,6 +56,17 @@ class Member:
     def n_told(self) -> int:
         """How many prefixes the peer holds from us."""
         return int(np.bitwise_count(self.told).sum())
+
+    def hold(self, rows: np.ndarray, capacity: int) -> None:
+        """Note that the peer holds these prefixes already; have room for prefix rows below `capacity`."""
+        self.make_room(capacity)
+        np.bitwise_or.at(self.told, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
+
+    def make_room(self, capacity: int) -> None:
+        """Have a bit for each prefix row below `capacity`."""
+        n_missing = (capacity + 7) // 8 - len(self.told)
+        if n_missing > 0:
+            self.told = grown(self.told, len(self.told) + n_missing)
 
 
 @dataclass(slots=True)
@@ -159,6 +172,43 @@ class AdjRibOut:
         """Forget a session that has ended."""
         self.members.pop(name, None)
 
+    def adopt(self, other: Member) -> Member:
+        """Let a member of another group take part, for whom `take_over` will say what it has to be told."""
+        member = Member(
+            other.name,
+            self.source_number(other.name),
+            other.max_message_octets,
+            self.journal.head,
+            allocate(0, np.uint8),
+            end_of_rib_after=None if other.end_of_rib_after is None else self.journal.head,
+            exact_from=NEVER,
+            is_recovering=True,
+            is_paused=True,
+            n_updates=other.n_updates,
+            n_too_long=other.n_too_long,
+        )
+        self.members[other.name] = member
+        return member
+
+    def take_over(self, member: Member, due: np.ndarray, gone: np.ndarray) -> None:
+        """Tell an adopted member the rows that are `due`, in this order, and that those `gone` are so."""
+        self.journal.append(gone)
+        member.order, member.cursor = due, 0
+        member.is_paused = False
+
+    def is_passed(self, member: Member, rows: np.ndarray) -> np.ndarray:
+        """Tell of each row the member was told whether it was told it as it is now."""
+        if member.exact_from == NEVER:
+            return np.zeros(len(rows), bool)
+        return self._age(rows) > self.journal.head - member.sequence
+
+    def places_of(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """Return the rows of prefixes, new ones where there was no route so far."""
+        rows = self.prefixes.intern(hi, lo, length)
+        self.exports.ensure(self.prefixes.capacity)
+        self.journal.ensure_rows(self.prefixes.capacity)
+        return rows
+
     def tell_again(self, member: Member) -> None:
         """Tell a member the whole table once more (RFC 2918)."""
         if self.is_complete:
@@ -169,7 +219,7 @@ class AdjRibOut:
 
     def is_in_step(self, member: Member) -> bool:
         """Tell whether a member has been told everything."""
-        if not self.is_complete:
+        if not self.is_complete or member.is_paused:
             return True
         return member.order is None and member.sequence == self.journal.head and member.end_of_rib_after is None
 
@@ -219,13 +269,11 @@ class AdjRibOut:
 
     def tell(self, member: Member) -> list[bytes]:
         """Return UPDATEs with the next of what a member has not been told, empty when it is in step."""
-        if not self.is_complete:
+        if not self.is_complete or member.is_paused:
             return []
         position = max(member.sequence, member.exact_from) if member.order is None else 0
         rows = self._next_rows(member)
-        n_missing = (self.prefixes.capacity + 7) // 8 - len(member.told)
-        if n_missing > 0:
-            member.told = grown(member.told, len(member.told) + n_missing)
+        member.make_room(self.prefixes.capacity)
         held = rows[(member.told[rows >> 3] >> (rows & 7) & 1).astype(bool)]
         announce, withdraw = self.exports.select(rows, member.told, member.own_source, self.journal.head, position)
         chunks = self._pack_withdrawals(member, withdraw) if len(withdraw) else []
@@ -267,7 +315,7 @@ class AdjRibOut:
 
     def _pack_withdrawals(self, member: Member, rows: np.ndarray) -> list[bytes]:
         chunks: list[bytes] = []
-        hi, lo, length = self._prefix_columns(rows)
+        hi, lo, length = self.prefix_columns(rows)
         while len(hi):
             n_rows, n_octets, n_messages = pack.pack_withdrawals(
                 hi, lo, length, _NO_PATH_IDS, self.family.is_wide, member.max_message_octets, False, self._scratch
@@ -283,7 +331,7 @@ class AdjRibOut:
         if n_runs > len(set_offset) - 1:
             by_set = np.argsort(local, kind="stable")
             rows, local = rows[by_set], local[by_set]
-        hi, lo, length = self._prefix_columns(rows)
+        hi, lo, length = self.prefix_columns(rows)
         is_wide, longest = self.family.is_wide, member.max_message_octets
         unsendable = pack.find_unsendable(length, local, set_offset, set_octets, is_wide, longest, False)
         chunks = self._withhold(member, rows[unsendable], held) if len(unsendable) else []
@@ -316,7 +364,8 @@ class AdjRibOut:
         np.subtract.at(member.told, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
         return self._pack_withdrawals(member, rows[np.isin(rows, held)])
 
-    def _prefix_columns(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def prefix_columns(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the prefixes of rows as columns (hi, lo, length)."""
         lo = self.prefixes.lo(rows) if self.family.is_wide else _NO_LOW_HALVES
         return self.prefixes.hi(rows), lo, self.prefixes.length(rows)
 

@@ -15,6 +15,7 @@ from common.bus.bus import Bus
 from common.bus.follower import Follower
 from common.config import Config
 from common.config import Neighbor as NeighborConfig
+from common.config.digest import policy_digest
 from common.runtime.log import Log, event
 from common.runtime.loop import Loop, Timer
 from stages.speaker import sockets
@@ -55,6 +56,11 @@ class PeerGroups:
         self, neighbor: Neighbor, family: Family, negotiated: Negotiated, local_address: str
     ) -> tuple[PeerGroup, Member] | None:
         """Put a session into its group, making the group if it is the first; None if nothing can be told."""
+        group = self.find(neighbor, family, negotiated, local_address)
+        return None if group is None else (group, group.adj_rib_out.join(neighbor.name, negotiated.max_message_octets))
+
+    def find(self, neighbor: Neighbor, family: Family, negotiated: Negotiated, local_address: str) -> PeerGroup | None:
+        """Return the group a session belongs to now, made if there was none; None if nothing can be told."""
         next_hop = self._next_hop(neighbor.config, family, local_address)
         if next_hop is None:
             event(self._log, "no-next-hop", "warning", neighbor=neighbor.name, family=family.label)
@@ -67,13 +73,17 @@ class PeerGroups:
         if group.leaving is not None:
             group.leaving.cancel()
             group.leaving = None
-        return group, group.adj_rib_out.join(neighbor.name, negotiated.max_message_octets)
+        return group
 
     def leave(self, group: PeerGroup, name: str) -> None:
         """Take a session out of its group; the last one leaves the group to be forgotten after a while."""
         group.adj_rib_out.leave(name)
+        self.release(group, KEEP_S)
+
+    def release(self, group: PeerGroup, after_s: float = 0.0) -> None:
+        """Let a group that nobody needs be forgotten after a while."""
         if not group.adj_rib_out.members and group.leaving is None:
-            group.leaving = self._loop.call_later(KEEP_S, lambda: self._forget(group))
+            group.leaving = self._loop.call_later(after_s, lambda: self._forget(group))
 
     def close(self) -> None:
         """Follow the exporter no longer."""
@@ -95,13 +105,8 @@ class PeerGroups:
     def _params(self, neighbor: Neighbor, negotiated: Negotiated, next_hop: bytes) -> dict:
         """Return what the exporter has to know of a group, with a name that is the same for equal groups only."""
         config = neighbor.config
-        alike = [
-            other.name
-            for other in self.config.neighbors.values()
-            if (other.asn, other.export) == (config.asn, config.export)
-        ]
         params = {
-            "neighbors": sorted(alike),
+            "policy": policy_digest(config.export),
             "external": neighbor.is_external,
             "asn4": negotiated.as4,
             "local_asn": self.config.router.asn,
@@ -109,8 +114,9 @@ class PeerGroups:
             "next_hop": next_hop,
             "rr_client": False,
         }
-        text = repr((sorted(params.items()), config.export, self._instance))
-        return {"group": hashlib.sha256(text.encode()).hexdigest()[:12], **params}
+        text = repr((sorted(params.items()), self._instance))
+        # The names are for people: who is told what does not depend on them.
+        return {"group": hashlib.sha256(text.encode()).hexdigest()[:12], "neighbors": [neighbor.name], **params}
 
     def _next_hop(self, neighbor: NeighborConfig, family: Family, local_address: str) -> bytes | None:
         """Return our own address for a family on a session, which may run over the other one."""

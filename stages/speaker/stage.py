@@ -37,8 +37,9 @@ from stages.speaker.intake import Intake
 from stages.speaker.metrics import export_metrics
 from stages.speaker.neighbors import Neighbor, Neighbors, Peering
 from stages.speaker.origination import local_source, originate
-from stages.speaker.peer_groups import PeerGroups, share_of
+from stages.speaker.peer_groups import PeerGroup, PeerGroups, share_of
 from stages.speaker.promises import Promises
+from stages.speaker.regroup import Regroup
 from stages.speaker.retention import Retention
 from stages.speaker.sockets import Listener, interface_of
 from stages.speaker.sources import Source, Sources
@@ -90,6 +91,8 @@ class Speaker(Stage):
             context.loop, context.log, self.neighbors, self.tables, self._check_prefix_limit, self._on_end_of_rib
         )
         self.groups = PeerGroups(config, instance, context.loop, context.bus, context.log, context.seed)
+        # Members on their way to another group, by neighbor and family.
+        self.regroups: dict[tuple[str, Family], tuple[PeerGroup, PeerGroup, Regroup]] = {}
         self.is_reading_paused = False
         self.n_pauses = 0
         self._is_draining = False
@@ -152,7 +155,8 @@ class Speaker(Stage):
         self._regulate_reading()
         if self._collecting is None and self._has_garbage():
             self._collecting = self.context.loop.call_later(COLLECT_INTERVAL_S, self._collect)
-        return self._tell(self.context.loop.clock.monotonic() + TELL_S)
+        is_moving = self._regroup()
+        return self._tell(self.context.loop.clock.monotonic() + TELL_S) or is_moving
 
     def status(self) -> dict[str, Any]:
         return {
@@ -227,7 +231,36 @@ class Speaker(Stage):
             )
         if neighbor.is_established:
             neighbor.peering.options = self._options(neighbor)
+            for family in list(neighbor.members):
+                self._find_group(neighbor, family)
         self._check_prefix_limit(neighbor)
+
+    def _find_group(self, neighbor: Neighbor, family: Family) -> None:
+        """Begin to move a member to another group, if its export policy or what else makes a group has changed."""
+        self._stop_regroup(neighbor.name, family)
+        group, member = neighbor.members[family]
+        negotiated = neighbor.peering.session.record.negotiated
+        other = self.groups.find(neighbor, family, negotiated, neighbor.peering.connection.local)
+        if other is not None and other is not group:
+            moving = Regroup(group.adj_rib_out, member, other.adj_rib_out)
+            self.regroups[neighbor.name, family] = group, other, moving
+
+    def _regroup(self) -> bool:
+        """Do a slice of the work for each member that moves; return True if there is more to do at once."""
+        for (name, family), (group, other, moving) in list(self.regroups.items()):
+            if moving.step():
+                del self.regroups[name, family]
+                self.neighbors.get(name).members[family] = other, moving.joined
+                self.groups.release(group)
+                self._taps.end(name)
+                event(self.context.log, "regrouped", neighbor=name, family=family.label, group=other.group)
+        return any(moving.joined is not None for _, _, moving in self.regroups.values())
+
+    def _stop_regroup(self, name: str, family: Family) -> None:
+        _, other, moving = self.regroups.pop((name, family), (None, None, None))
+        if moving is not None:
+            moving.cancel()
+            self.groups.release(other)
 
     def _forget(self, name: str) -> None:
         """Keep nothing of a neighbor that is no more, or is another one."""
@@ -387,7 +420,8 @@ class Speaker(Stage):
         """Tell a neighbor nothing more, and withdraw its routes, or keep them until it is back (RFC 4724 §4.2)."""
         if not self._is_draining:
             self._lose_routes(neighbor, is_graceful)
-        for group, _member in neighbor.members.values():
+        for family, (group, _member) in neighbor.members.items():
+            self._stop_regroup(neighbor.name, family)
             self.groups.leave(group, neighbor.name)
         neighbor.members.clear()
         neighbor.families = ()

@@ -8,6 +8,7 @@ from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, START
 from common.bus.channels import adj_rib_out
 from common.bus.journal import JournalSource
 from common.bus.schema import NONE, BestChanges
+from common.config.digest import policy_digest
 from common.config.load import loads
 from common.kernels.journal import Journal
 from stages.exporter.stage import STAGE
@@ -157,6 +158,25 @@ def test_a_reload_tells_the_groups_anew(world):
     world.settle()
     assert told.paths == {1: [65000] * 3 + [100], 2: [65000] * 3 + [200]}
     assert sum(bool(flags & SNAPSHOT_BEGIN) for flags in told.flags) == 2
+
+
+def test_a_group_with_a_named_policy_keeps_it(world):
+    """A reload leaves groups alone: the speaker asks for the new policy, and is refused until that is known here."""
+    rib = Rib(world)
+    old, new = loads(CONFIG.format(0)), loads(CONFIG.format(2))
+    stage = start(world, STAGE, CONFIG.format(0))
+    rib.put(1, 100)
+    kept, moved, reasons = Told(), Told(), []
+    follow(world, {**PEER, "policy": policy_digest(old.neighbors["peer"].export)}, kept)
+    follow(world, {**PEER, "policy": policy_digest(new.neighbors["peer"].export)}, moved, on_refused=reasons.append)
+    world.settle()
+    assert len(reasons) == 1 and "read the configuration again" in reasons[0]
+    stage.reload(new)
+    rib.put(2, 200)
+    world.wait(1)
+    assert kept.paths == {1: [65000, 100], 2: [65000, 200]}
+    assert sum(bool(flags & SNAPSHOT_BEGIN) for flags in kept.flags) == 1
+    assert moved.paths == {1: [65000] * 3 + [100], 2: [65000] * 3 + [200]}
 
 
 def test_a_tap_names_a_neighbor(world):
