@@ -84,7 +84,7 @@ KINDS = {
         source="RFC 7606 §5.3",
     ),
     "prefix-cut": Kind(
-        lambda asn, own: update(ORIGIN + path(asn) + hop(own), bytes([24, 198])), ((UPDATE, 10),),
+        lambda asn, own: update(ORIGIN + path(asn) + hop(own), bytes([24, 198])), ((UPDATE, 10), (UPDATE, 1)),
         source="RFC 7606 §5.3",
     ),
     "mp-reach-twice": Kind(
