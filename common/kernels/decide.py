@@ -486,6 +486,8 @@ class Decision:
     _key: cython.uint[::1]
     _rank: cython.ulonglong[::1]
     _decided: cython.uchar  # the step that left one path
+    _equal: cython.uint[::1]  # the candidates that no step up to METRIC has parted from the chosen one
+    _n_equal: cython.Py_ssize_t
     _front: cython.uint[::1]  # see `_fetch_ahead`
     touched: cython.uint  # means nothing
 
@@ -494,6 +496,7 @@ class Decision:
         self.n_best = 0
         self.touched = 0
         self._decided = STEP_NONE
+        self._n_equal = 0
         self._front = memoryview(allocate(BLOCK, np.uint32))
         self.best_column = allocate(0, np.uint32)
         self.reason_column = allocate(0, np.uint8)
@@ -542,6 +545,7 @@ class Decision:
         self._candidate = memoryview(allocate(n, np.uint32))
         self._lost = memoryview(allocate(n, np.uint8))
         self._left = memoryview(allocate(n, np.uint32))
+        self._equal = memoryview(allocate(n, np.uint32))
         self._key = memoryview(allocate(n, np.uint32))
         self._rank = memoryview(allocate(n, np.uint64))
 
@@ -675,6 +679,64 @@ class Decision:
                         row = next_row[row]
         return counts, rows[:n_rows]
 
+    def multipath(
+        self,
+        prefix_rows: cython.uint[::1],
+        n_external: cython.Py_ssize_t,
+        n_internal: cython.Py_ssize_t,
+        head: cython.uint[::1],
+        next_row: cython.uint[::1],
+        source: cython.uint[::1],
+        attributes: cython.uint[::1],
+    ):
+        """List the paths of each prefix that are as good as the chosen one: (counts uint8; route rows, it first).
+
+        As good is what no step up to the metric of the next hop parts from it; what follows in RFC 4271 §9.1.2.2 only
+        makes the choice definite. At most `n_external` (255) where the chosen one is external, else `n_internal`.
+        """
+        n: cython.Py_ssize_t = prefix_rows.shape[0]
+        counts = np.zeros(n, np.uint8)
+        counts_view: cython.uchar[::1] = memoryview(counts)
+        room: cython.Py_ssize_t = n + 256
+        rows = np.empty(room, np.uint32)
+        rows_view: cython.uint[::1] = memoryview(rows)
+        n_rows: cython.Py_ssize_t = 0
+        limit: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        j: cython.Py_ssize_t
+        k: cython.Py_ssize_t
+        row: cython.uint
+        best: cython.uint
+        for i in range(n):
+            if n_rows + 256 > room:
+                room = room * 2
+                rows = grown(rows, room)
+                rows_view = memoryview(rows)
+            with cython.nogil:
+                best = self._best[prefix_rows[i]]
+                if best != 0:
+                    rows_view[n_rows] = best
+                    n_rows += 1
+                    counts_view[i] = 1
+                    limit = n_external if self._kind[source[best]] & IS_EXTERNAL else n_internal
+                    k = 0
+                    if limit > 1:
+                        row = head[prefix_rows[i]]
+                        while row != 0:
+                            if attributes[row] != 0:
+                                self._candidate[k] = row
+                                k += 1
+                            row = next_row[row]
+                    if k > 1:
+                        self._choose(k, source, attributes)
+                        for j in range(self._n_equal):
+                            row = self._candidate[self._equal[j]]
+                            if row != best and counts_view[i] < limit:
+                                rows_view[n_rows] = row
+                                n_rows += 1
+                                counts_view[i] += 1
+        return counts, rows[:n_rows]
+
     # ---- the process ------------------------------------------------------------------------------------------
 
     @cython.cfunc
@@ -753,6 +815,7 @@ class Decision:
             self._lost[i] = cython.cast(
                 cython.uchar, STEP_UNREACHABLE if self._rank[i] == UNUSABLE else _step_between(self._rank[i], lowest)
             )
+        self._n_equal = 0
         if n_left == 0:
             self._decided = STEP_NONE
             return -1
@@ -760,6 +823,10 @@ class Decision:
         step = STEP_MED
         while n_left > 1 and step <= STEP_PATH_ID:
             n_before = n_left
+            if step == STEP_ROUTER_ID:
+                self._n_equal = n_left
+                for i in range(n_left):
+                    self._equal[i] = self._left[i]
             if step == STEP_MED:
                 n_left = self._keep_lowest_med(n_left, attributes)
             else:

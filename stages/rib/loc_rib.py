@@ -27,7 +27,7 @@ PREFIXES_PER_SET = 4  # sizes the table of attribute sets beforehand
 ROWS_PER_SLICE = 65536  # candidates looked at in one slice of work on the whole table: some milliseconds
 COLLECT_ENTRIES = 65536  # journal entries looked at in one call of `collect`
 JOURNAL_POWERS = (18, 22)
-BEST, ALL = VIEWS = ("best", "all")
+BEST, ALL, MULTIPATH = VIEWS = ("best", "all", "multipath")
 
 _NO_ROWS = np.empty(0, np.uint32)
 
@@ -146,6 +146,16 @@ class LocRib:
         is_best = self.decision.best[prefix_rows] == paths
         reasons = np.where(is_best, self.decision.reason[prefix_rows], 0).astype(np.uint8)
         return self._gathered(rows, n_paths, paths, reasons, ALL)
+
+    def gather_multipath(self, n_external: int, n_internal: int, rows: np.ndarray, is_snapshot: bool):
+        """Return (columns, meta) of a BestChanges batch: the chosen path of each prefix now, and those as good."""
+        if is_snapshot:
+            rows = rows[self.decision.best[rows] != 0]
+        n_paths, paths = self.decision.multipath(rows, n_external, n_internal, *self._chains())
+        prefix_rows = self.routes.prefix[paths]
+        is_best = self.decision.best[prefix_rows] == paths
+        reasons = np.where(is_best, self.decision.reason[prefix_rows], 0).astype(np.uint8)
+        return self._gathered(rows, n_paths, paths, reasons, MULTIPATH)
 
     def _gathered(self, rows, n_paths, paths, reasons, view: str) -> tuple[dict[str, np.ndarray], dict]:
         source, sources = self.sources.localize(self.routes.source[paths])

@@ -1,5 +1,6 @@
 """The rib stage: follows what policy lets in, keeps the Loc-RIB of each family, serves what was chosen."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
 from stages.rib.feed import Feed, Work
-from stages.rib.loc_rib import ALL, BEST, VIEWS, LocRib
+from stages.rib.loc_rib import ALL, BEST, MULTIPATH, VIEWS, LocRib
 from stages.rib.lookup import Lookup
 from stages.rib.next_hops import NextHops
 from stages.rib.speakers import Speaker
@@ -90,21 +91,24 @@ class Rib(Stage):
             raise Refused(
                 f"no {request.channel:.60} with view {view!r:.20}: {', '.join(VIEWS)} of the families configured"
             )
-        source = self._sources.get((request.channel, view))
+        limits = tuple(min(int(request.params.get(name, 1)), 255) for name in ("external", "internal"))
+        key = f"{view}-{limits[0]}-{limits[1]}" if view == MULTIPATH else view
+        source = self._sources.get((request.channel, key))
         if source is None:
-            source = self._sources[request.channel, view] = self._source(table, view)
+            source = self._sources[request.channel, key] = self._source(table, view, key, limits)
         return source
 
-    def _source(self, table: LocRib, view: str) -> JournalSource:
-        if view == ALL:
+    def _source(self, table: LocRib, view: str, key: str, limits: tuple[int, ...]) -> JournalSource:
+        gather = {BEST: table.gather_best, ALL: table.gather_all}.get(view)
+        if view != BEST:
             table.has_all_readers = True
         return JournalSource(
             table.journal,
             BestChanges,
-            table.gather_best if view == BEST else table.gather_all,
+            gather or partial(table.gather_multipath, *limits),
             lambda: table.prefixes.row_limit,
             # Positions of one view mean nothing in the other: `all` journals more from its first reader on.
-            epoch=self.epoch if view == BEST else f"{self.epoch}-all",
+            epoch=self.epoch if view == BEST else f"{self.epoch}-{key}",
             gate=lambda: self.is_open,
         )
 

@@ -1,40 +1,16 @@
 """The fib stage against the real kernel, in a network namespace, with ip(8) as the other program."""
 
 import subprocess
-import time
 
 import numpy as np
 import pytest
 
 from common.bgp.constants import Family
-from stages.fib.kernel import Kernel
-from tests.unit.stages.fib.world import CONFIG, World
+from tests.namespaces.worlds import routes, until, world_in
+from tests.unit.stages.fib.world import CONFIG
 
 V4, V6 = Family.IPV4_UNICAST, Family.IPV6_UNICAST
 ROUTES = {"198.51.100.0/24": "192.0.2.10", "2001:db8:1::/48": "2001:db8::10"}
-
-
-def world_in(namespace, config: str = CONFIG) -> World:
-    """Return a rib and a fib whose kernel is that of a namespace."""
-
-    def make(table: int, metric: int, **more) -> Kernel:
-        with namespace.entered():
-            return Kernel(table, metric, **more)
-
-    return World(make, config)
-
-
-def until(world: World, condition, deadline_s: float = 10) -> None:
-    """Turn until `condition()`; notifications come when the kernel sends them."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        world.turn(1)
-
-
-def routes(namespace, more: str = "") -> list[str]:
-    """Return the kernel's BGP routes of both families, one line each."""
-    return (namespace.ip(f"route show proto bgp {more}") + namespace.ip(f"-6 route show proto bgp {more}")).splitlines()
 
 
 @pytest.fixture

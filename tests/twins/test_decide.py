@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.bgp.decision import Step
 from common.kernels import decide, uncompiled
 from tests.oracles import decide as oracle
 from tests.unit.kernels.chains import Chains
@@ -57,6 +58,28 @@ def test_chooses_as_the_oracle(twin, prefixes):
         assert rows.tolist() == list(range(first, first + len(candidates)))
         assert kernel_lost.tolist() == lost
         first += len(candidates)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@settings(max_examples=200, deadline=None)
+@given(
+    prefixes=st.lists(st.lists(paths, max_size=6, unique=True), min_size=1, max_size=4),
+    limits=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+)
+def test_multipath_is_what_only_the_last_steps_part(twin, prefixes, limits):
+    """As good as the best are the paths that lost in no step up to the metric; the best first, up to the limit."""
+    chains = Chains(TWINS[twin], prefixes)
+    chains.select()
+    counts, rows = chains.decision.multipath(chains.prefix_rows, *limits, *chains.columns)
+    expected, first = [], 1
+    for candidates in prefixes:
+        best, lost, _ = oracle.choose(candidates)
+        equal = [i for i, step in enumerate(lost) if step == Step.NONE or Step.METRIC < step <= Step.PATH_ID]
+        limit = 0 if best is None else limits[0] if candidates[best].is_external else limits[1]
+        expected.append([first + i for i in sorted(equal, key=lambda i: (i != best, i))][:limit])
+        first += len(candidates)
+    assert counts.tolist() == [len(one) for one in expected]
+    assert rows.tolist() == [row for one in expected for row in one]
 
 
 @settings(max_examples=100, deadline=None)

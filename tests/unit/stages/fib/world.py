@@ -45,28 +45,42 @@ def halves(text: str) -> tuple[int, int, int]:
     return value >> 64, value & (2**64 - 1), network.prefixlen
 
 
-def best_changes(family: str, routes: dict[str, str | None]) -> dict[str, np.ndarray]:
-    """Return BestChanges columns for prefix -> next hop (None: gone, "": no next hop)."""
-    rows = [(*halves(prefix), hop) for prefix, hop in routes.items()]
-    hops = sorted({hop for hop in routes.values() if hop is not None})
-    sets = [_set(hop) for hop in hops]
-    paths = [hops.index(hop) for *_, hop in rows if hop is not None]
-    return {
+Hops = str | tuple[str, ...] | None
+"""Of one prefix: a next hop or several, "" for none, None where it is gone. "fe80::1%d0": told in a session on d0;
+"192.0.2.1@125000": with that bandwidth, in octets a second."""
+SOURCE = {"name": "a", "asn": 64601, "local_asn": 65000, "router_id": 1, "address": b"\x0a\0\0\1"}
+
+
+def best_changes(family: str, routes: dict[str, Hops]) -> tuple[dict[str, np.ndarray], list[dict]]:
+    """Return BestChanges columns and sources for prefix -> next hops."""
+    rows = [
+        (*halves(prefix), () if hop is None else (hop,) if isinstance(hop, str) else hop)
+        for prefix, hop in routes.items()
+    ]
+    hops = sorted({hop for *_, several in rows for hop in several})
+    interfaces = sorted({hop.partition("%")[2] for hop in hops} | {""})
+    sets = [_set(hop.partition("%")[0]) for hop in hops]
+    paths = [hop for *_, several in rows for hop in several]
+    columns = {
         "hi": np.array([row[0] for row in rows], np.uint64),
         "lo": np.array([row[1] for row in rows] if family == "ipv6-unicast" else [], np.uint64),
         "length": np.array([row[2] for row in rows], np.uint8),
-        "n_paths": np.array([row[3] is not None for row in rows], np.uint8),
-        "path_source": np.zeros(len(paths), np.uint32),
-        "path_set": np.array(paths, np.uint32),
+        "n_paths": np.array([len(row[3]) for row in rows], np.uint8),
+        "path_source": np.array([interfaces.index(hop.partition("%")[2]) for hop in paths], np.uint32),
+        "path_set": np.array([hops.index(hop) for hop in paths], np.uint32),
         "path_reason": np.zeros(len(paths), np.uint8),
         "set_offset": np.cumsum([0, *(len(one) for one in sets)]).astype(np.uint32),
         "set_octets": np.frombuffer(b"".join(sets), np.uint8),
     }
+    return columns, [SOURCE | {"interface": name} for name in interfaces]
 
 
 def _set(hop: str) -> bytes:
+    hop, _, bandwidth = hop.partition("@")
     address = ipaddress.ip_address(hop).packed if hop else b""
-    return bytes([len(address)]) + address + bytes([0x40, 1, 1, 0])
+    told = b"\x40\4\xfd\xe8" + struct.pack(">f", float(bandwidth)) if bandwidth else b""
+    communities = bytes([0xC0, 16, len(told)]) + told if told else b""
+    return bytes([len(address)]) + address + bytes([0x40, 1, 1, 0]) + communities
 
 
 class RibDouble(Source):
@@ -74,8 +88,8 @@ class RibDouble(Source):
 
     def __init__(self, family: str, epoch: str = "one", batch_routes: int = 1 << 15):
         self.family = family
-        self.routes: dict[str, str] = {}
-        self.changes: list[dict[str, str | None]] = []
+        self.routes: dict[str, Hops] = {}
+        self.changes: list[dict[str, Hops]] = []
         self.name = epoch
         self.is_open = True
         self.batch_routes = batch_routes
@@ -88,7 +102,7 @@ class RibDouble(Source):
     def epoch(self) -> str:
         return self.name
 
-    def change(self, routes: dict[str, str | None]) -> None:
+    def change(self, routes: dict[str, Hops]) -> None:
         """Change routes: prefix -> next hop or None."""
         self.changes.append(routes)
         for prefix, hop in routes.items():
@@ -121,12 +135,8 @@ class RibDouble(Source):
         return self._batch(routes, Position(self.name, sequence, -1 if is_end else end), flags)
 
     def _batch(self, routes, after: Position, flags: int) -> Batch:
-        meta = {
-            "family": self.family,
-            "view": "best",
-            "sources": [{"name": "a", "asn": 64601, "local_asn": 65000, "router_id": 1, "address": b"\x0a\0\0\1"}],
-        }
-        columns = best_changes(self.family, routes)
+        columns, sources = best_changes(self.family, routes)
+        meta = {"family": self.family, "view": "best", "sources": sources}
         return Batch(BestChanges, columns, meta, f"loc-rib/{self.family}", after, after.sequence, self.head, flags)
 
 
@@ -323,7 +333,7 @@ class World:
         self.clock.advance(seconds)
         self.turn()
 
-    def change(self, routes: dict[str, str | None]) -> None:
+    def change(self, routes: dict[str, Hops]) -> None:
         """Change routes in the rib of their family and wait until all is quiet."""
         for family, rib in self.ribs.items():
             mine = {prefix: hop for prefix, hop in routes.items() if (":" in prefix) == (family == "ipv6-unicast")}

@@ -1,0 +1,162 @@
+"""The fib stage beside another program that deletes, replaces and adds routes, against the real kernel."""
+
+import subprocess
+from ipaddress import ip_network
+
+import pytest
+
+from tests.namespaces.worlds import routes, settle, until, world_in
+from tests.unit.stages.fib.world import CONFIG
+
+ROUTES = {"198.51.100.0/24": "192.0.2.10", "2001:db8:1::/48": "2001:db8::10"}
+HOW = ["nexthop_objects = true", "nexthop_objects = false"]
+N_MANY = 100_000
+
+
+@pytest.fixture(params=HOW)
+def world(namespace, request):
+    made = world_in(namespace, CONFIG + request.param + "\n")
+    yield made
+    made.kill()
+
+
+def many(n: int = N_MANY) -> dict[str, str]:
+    """Return n routes of each family."""
+    found = {f"{10 + (i >> 16)}.{i >> 8 & 255}.{i & 255}.0/24": f"192.0.2.{2 + i % 20}" for i in range(n)}
+    return found | {f"2001:{0x1000 + (i >> 8):x}:{i & 255:x}00::/40": f"2001:db8::{2 + i % 20:x}" for i in range(n)}
+
+
+def n_routes(namespace) -> int:
+    return len(routes(namespace))
+
+
+def batch(namespace, lines: str) -> None:
+    """Run many commands of ip(8) at once, whatever becomes of each."""
+    command = ["ip", "-n", namespace.name, "-force", "-batch", "-"]
+    subprocess.run(command, input=lines, text=True, capture_output=True)
+
+
+def test_a_route_replaced_by_another_program_is_theirs(world, namespace):
+    """What another protocol put in the place of ours stays, is told and counted; when it goes, ours comes back."""
+    world.change(ROUTES)
+    namespace.ip("route replace 198.51.100.0/24 via 192.0.2.99 metric 20 proto static")
+    namespace.ip("-6 route replace 2001:db8:1::/48 via 2001:db8::99 metric 20 proto static")
+    settle(world)
+    assert routes(namespace) == []
+    assert world.log.counts["routes-replaced-by-others"] == 2
+    families = world.fib.status()["families"].values()
+    assert [(one["refused"], one["installed"]) for one in families] == [({"EEXIST": 1}, 0)] * 2
+    world.change({"198.51.100.0/24": "192.0.2.11", "2001:db8:1::/48": "2001:db8::11"})
+    settle(world)
+    assert "via 192.0.2.99" in namespace.ip("route show 198.51.100.0/24")
+    assert "via 2001:db8::99" in namespace.ip("-6 route show 2001:db8:1::/48")
+    namespace.ip("route del 198.51.100.0/24 proto static")
+    namespace.ip("-6 route del 2001:db8:1::/48 proto static")
+    until(world, lambda: n_routes(namespace) == 2)
+    assert "192.0.2.11" in routes(namespace)[0] and "2001:db8::11" in routes(namespace)[1]
+
+
+def test_a_route_put_before_ours_is_not_overwritten(world, namespace):
+    """A change of ours does not hit the route of others that stands before it, same prefix and metric."""
+    world.change(ROUTES)
+    namespace.ip("route prepend 198.51.100.0/24 via 192.0.2.99 metric 20 proto static")
+    settle(world)
+    world.change({"198.51.100.0/24": "192.0.2.11"})
+    settle(world)
+    assert "via 192.0.2.99" in namespace.ip("route show 198.51.100.0/24 proto static")
+    assert world.fib.status()["families"]["ipv4-unicast"]["refused"] == {"EEXIST": 1}
+    namespace.ip("route del 198.51.100.0/24 via 192.0.2.99 proto static")
+    until(world, lambda: "via 192.0.2.11" in namespace.ip("route show 198.51.100.0/24 proto bgp"))
+
+
+def test_what_others_write_in_our_name_is_made_right(world, namespace):
+    """A route of ours led elsewhere is led back, one we never made is removed; both are told."""
+    world.change(ROUTES)
+    namespace.ip("route replace 198.51.100.0/24 via 192.0.2.99 metric 20 proto bgp")
+    namespace.ip("-6 route replace 2001:db8:1::/48 via 2001:db8::99 metric 20 proto bgp")
+    namespace.ip("route add 203.0.113.0/24 via 192.0.2.99 metric 20 proto bgp")
+    settle(world)
+    found = routes(namespace)
+    assert len(found) == 2 and "via 192.0.2.10" in found[0] and "via 2001:db8::10" in found[1]
+    assert world.log.counts["routes-altered-by-others"] >= 2
+    assert world.fib.status()["repaired"] == 3
+
+
+def test_routes_of_ours_with_other_metrics_are_not_touched(world, namespace):
+    """Of the same protocol, but of another metric: not ours."""
+    namespace.ip("route add 198.51.100.0/24 via 192.0.2.99 metric 30 proto bgp")
+    world.change(ROUTES)
+    world.change(dict.fromkeys(ROUTES))
+    settle(world)
+    assert len(routes(namespace)) == 1
+
+
+def test_a_flushed_table_is_repaired(namespace):
+    """100 k routes of each family deleted by another program are all back, and each counted once."""
+    world = world_in(namespace)
+    table = many()
+    world.change(table)
+    batch(namespace, "".join(f"route del {prefix} metric 20\n" for prefix in table))
+    assert n_routes(namespace) == 0
+    settle(world)
+    until(world, lambda: sum(plan.n_queued for plan in world.fib.plans.values()) == 0)
+    settle(world)
+    assert n_routes(namespace) == 2 * N_MANY
+    counted = [plan.n_installed for plan in world.fib.plans.values()]
+    assert counted == [N_MANY, N_MANY]
+    world.kill()
+
+
+def test_deletions_nobody_was_told_of_are_found(namespace):
+    """With a buffer too small for the notifications, what was deleted and altered meanwhile is found by one reading."""
+    world = world_in(namespace)
+    world.change(many(20_000))
+    world.fib.kernel.notifications._socket.setsockopt(1, 33, 4096)  # SO_RCVBUFFORCE
+    lines = "".join(f"route del 10.0.{i}.0/24 metric 20\n" for i in range(256))
+    lines += "".join(f"route replace 10.1.{i}.0/24 via 192.0.2.99 metric 20 proto bgp\n" for i in range(256))
+    lines += "".join(f"-6 route del 2001:1000:{i:x}00::/40 metric 20\n" for i in range(256))
+    lines += "route replace 10.2.0.0/24 via 192.0.2.99 metric 20 proto static\n"
+    batch(namespace, lines)
+    settle(world)
+    until(world, lambda: n_routes(namespace) == 40_000 - 1)
+    assert world.log.counts["notifications-lost"] >= 1
+    assert "192.0.2.99" not in "".join(routes(namespace))
+    assert world.fib.status()["families"]["ipv4-unicast"]["refused"] == {"EEXIST": 1}
+    assert "via 192.0.2.99" in namespace.ip("route show 10.2.0.0/24")
+    world.kill()
+
+
+def test_churn_of_another_program_leaves_exactly_ours(world, namespace):
+    """While another program deletes, replaces and adds, changes go on; in the end all is as the rib has it."""
+    table = many(2000)
+    world.change(table)
+    for turn in range(5):
+        lines = "".join(f"route del 10.0.{i}.0/24 metric 20\n" for i in range(turn, 250, 3))
+        lines += "".join(
+            f"route replace 10.1.{i}.0/24 via 192.0.2.99 metric 20 proto static\n" for i in range(turn, 250, 3)
+        )
+        lines += "".join(f"-6 route del 2001:1000:{i:x}00::/40 metric 20\n" for i in range(turn, 250, 3))
+        batch(namespace, lines)
+        world.change({f"10.{i % 4}.{i % 250}.0/24": f"192.0.2.{30 + turn}" for i in range(0, 1000, 7)})
+    batch(namespace, "route flush proto static\n")
+    settle(world)
+    world.advance(61)
+    settle(world)
+    expected = {str(ip_network(prefix)): hop for rib in world.ribs.values() for prefix, hop in rib.routes.items()}
+    found = {line.split()[0]: line.split("via ")[1].split()[0] for line in routes(namespace)}
+    assert found == expected
+
+
+def test_routes_of_others_are_learned_by_the_thousand(world, namespace):
+    """100 k routes of another program in the main table come in as notifications and as a dump; one decides a way."""
+    lines = "".join(f"route add {i // 65536 + 20}.{i // 256 % 256}.{i % 256}.0/24 via 192.0.2.50 proto static\n"
+                    for i in range(N_MANY))  # fmt: skip
+    batch(namespace, lines + "route add 203.0.113.0/24 via 192.0.2.51 proto static\n")
+    world.change({"198.51.100.0/24": "203.0.113.7"})
+    until(world, lambda: "via 192.0.2.51" in "".join(routes(namespace)))
+    assert world.fib.resolver.n_routes > N_MANY
+    world.kill()
+    world.start()
+    assert world.fib.resolver.n_routes > N_MANY
+    world.turn()
+    assert "via 192.0.2.51" in routes(namespace)[0]
