@@ -1,8 +1,12 @@
 """The feed stage: plays neighbors with tables of any size, listens as others, and judges what they are told.
 
-Reads:  a table to announce (synthetic, or a list of prefixes); BGP from the speaker under test.
-Writes: BGP to the address it is told to, and to no other.
+Reads:  tables to announce (synthetic, MRT files, prefix lists, recordings of a tap); BGP from the speaker under test.
+Writes: BGP to the addresses in its scenario, and to no other; with --bus, adj-rib-in/FAMILY in the place of a speaker.
 Owns:   nothing that matters.
 Never:  decides about routes.
 When it dies: its neighbors' sessions go, as those of any neighbor that dies.
+
+A scenario (scenario.py) names neighbors with what they announce (source.py, mrt.py, recording.py) and steps (steps.py:
+changes in churn.py, malformed messages in garbage.py). The player (load.py) plays the neighbors (neighbor.py, wire.py),
+the judge (judge.py) knows what each must hold; command.py shows, writes and plots (display.py, plot.py) the report.
 """

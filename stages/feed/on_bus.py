@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import numpy as np
 
 from common.bgp.constants import Family
@@ -182,7 +181,7 @@ def feed_bus(run_dir: Path, senders: list[tuple[Plan, Source]], time_limit_s: fl
                 told = True
                 seconds = time.monotonic() - speaker.began_at
                 report = {"event": "fed", "routes": speaker.n_fed, "seconds": round(seconds, 3)}
-                click.echo(json.dumps(report | {"routes_per_s": round(speaker.n_fed / seconds)}))
+                print(json.dumps(report | {"routes_per_s": round(speaker.n_fed / seconds)}), flush=True)
     except KeyboardInterrupt:
         pass
     finally:
