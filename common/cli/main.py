@@ -11,6 +11,7 @@ import click
 COMMANDS = {
     "run": ("common.cli.run:run", "Run all stages of FILE under one supervisor."),
     "stage": ("common.cli.run:stage", "Run one stage alone."),
+    "reload": ("common.cli.reload:reload", "Read the configuration again, saying what that changes."),
     "restart": ("common.cli.restart:restart", "Restart one stage of a running router."),
     "check": ("common.cli.configuration:check", "Check a configuration file."),
     "config": ("common.cli.configuration:config", "Print an example or the reference of the configuration."),

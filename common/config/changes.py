@@ -4,12 +4,13 @@ Owns: the comparison of two configurations, key by key; what a change of a key c
 (schema.py). Never: applies a change.
 """
 
+import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from common.config.keys import EVALUATE, LIVE, RESTART, SESSION, keys_of
-from common.config.schema import BLOCKS, SECTIONS, Config, Neighbor
+from common.config.schema import BLOCKS, SECTIONS, Config, Fib, Neighbor
 
 WORDS = {
     LIVE: "applied live",
@@ -50,7 +51,30 @@ def changes(old: Config, new: Config) -> list[Change]:
             found += _of_neighbors(old, new)
         else:
             found += _between(section, getattr(old, name), getattr(new, name), name, everybody)
+    for name in [name for name in old.fibs.keys() | new.fibs.keys() if name != "0"]:
+        found += _of_block(Fib, old.fibs.get(name), new.fibs.get(name), f"fib.{name}", RESTART)
     return found
+
+
+def pinned(old: Config, new: Config, sections: tuple[str, ...] | None = None) -> Config:
+    """Return a new configuration whose keys that count from a start only, of these sections or all, are as before."""
+    kept = {}
+    for name in sections or [name for name in SECTIONS if name != "neighbor"]:
+        before, after = getattr(old, name), getattr(new, name)
+        values = {
+            item.name: getattr(before, item.name)
+            for item, entry in keys_of(SECTIONS[name]).values()
+            if entry.change == RESTART
+        }
+        kept[name] = replace(after, **values)
+    if sections is None or "fib" in sections:
+        kept["fibs"] = old.fibs
+    return replace(new, **kept)
+
+
+def fingerprint(config: Config) -> str:
+    """Return what tells a configuration from another one, wherever it was read."""
+    return hashlib.sha256(repr(replace(config, path=None)).encode()).hexdigest()[:16]
 
 
 def costs_session(old: Neighbor, new: Neighbor) -> bool:
@@ -76,9 +100,9 @@ def _of_neighbors(old: Config, new: Config) -> Iterator[Change]:
                 yield from _of_block(section, getattr(before, field), getattr(after, field), f"{path}.{block}")
 
 
-def _of_block(section: type, before: Any, after: Any, path: str) -> Iterator[Change]:
+def _of_block(section: type, before: Any, after: Any, path: str, cost: str = EVALUATE) -> Iterator[Change]:
     if (before is None) != (after is None):
-        yield Change(path, "none" if before is None else "set", "none" if after is None else "set", EVALUATE)
+        yield Change(path, "none" if before is None else "set", "none" if after is None else "set", cost)
     elif before is not None:
         yield from _between(section, before, after, path, ())
 

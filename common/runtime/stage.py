@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from common.bus.bus import Bus
 from common.bus.control import ControlError, Handler
+from common.config.changes import changes, fingerprint, pinned
 from common.config.schema import Config
 from common.kernels import is_compiled
 from common.runtime.clock import Clock, SystemClock
@@ -147,7 +148,7 @@ class Skeleton:
                 "metrics": lambda question: {"text": context.metrics.text()},
                 "memory": lambda question: {"octets": memory_octets(os.getpid())},
                 "log-level": self._set_log_level,
-                "reload": lambda question: self.reload(),
+                "reload": self._on_reload,
                 "stop": self._on_stop,
             }
         )
@@ -183,16 +184,35 @@ class Skeleton:
         self.context.loop.stop()
 
     def reload(self) -> dict[str, Any]:
-        """Read the configuration again; one that is bad never replaces the one that runs."""
-        if self._load_config is None:
-            raise ControlError("there is no file to read again")
+        """Read the configuration again; one that is bad never replaces the one that runs.
+
+        What counts only from the start of a process stays as it is in this one.
+        """
         try:
-            self.stage.reload(self._load_config())
+            config = self._read_again()
+            self.stage.reload(pinned(self.stage.config, config))
+        except ControlError:
+            raise
         except Exception as error:
             event(self.context.log, "reload-refused", "error", problem=error)
             raise ControlError(f"not reloaded: {error}") from error
+        self.context.log.set_level(config.log.level)
         event(self.context.log, "reloaded")
         return {}
+
+    def _on_reload(self, question: dict) -> dict:
+        """Reload; with `check` only say what that would change, for this stage."""
+        if not question.get("check"):
+            return self.reload()
+        try:
+            return describe_changes(self.stage.config, self._read_again())
+        except Exception as error:
+            raise ControlError(f"{error}") from error
+
+    def _read_again(self) -> Config:
+        if self._load_config is None:
+            raise ControlError("there is no file to read again")
+        return self._load_config()
 
     def _beat(self) -> None:
         """Say that the loop turns, and look how far the stage is."""
@@ -349,6 +369,15 @@ def _loader(path: Path | None) -> Callable[[], Config] | None:
     from common.config.load import load
 
     return lambda: load(path)
+
+
+def describe_changes(old: Config, new: Config) -> dict[str, Any]:
+    """Return what a reload changes, as an answer to a question."""
+    found = [
+        {"text": str(each), "cost": each.cost, "sessions": list(each.sessions), "path": each.path}
+        for each in changes(old, new)
+    ]
+    return {"changes": found, "fingerprint": fingerprint(new)}
 
 
 def _reload_quietly(skeleton: Skeleton) -> None:

@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.bus.control import ControlError, ask
+from common.config.changes import pinned
 from common.config.load import load
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.loop import Timer
 from common.runtime.recorder import Recorder
-from common.runtime.stage import make_context, run_stage, set_title, stage_class, wake_on_signals
+from common.runtime.stage import describe_changes, make_context, run_stage, set_title, stage_class, wake_on_signals
 
 PID_FILE: Final = "headrace.pid"
 REASONS_KEPT: Final = 10
@@ -95,6 +96,7 @@ class Supervisor:
         self.children = [Child(name, instance) for name, instance in (planned(config) if plan is None else plan)]
         self._run = run
         self._loop = self.context.loop
+        self._leaving: list[Child] = []  # no longer configured, asked to end
         self._waves: list[list[Child]] | None = None  # when stopping: who is still to be stopped, in order
         self._kill_timer: Timer | None = None
         self._reason = ""
@@ -113,7 +115,7 @@ class Supervisor:
                         "status": lambda question: self.status(),
                         "restart": self._on_restart,
                         "stop": lambda question: self.stop("asked to") or {},
-                        "reload": lambda question: self.reload(),
+                        "reload": self._on_reload,
                         "metrics": lambda question: {"text": self.context.metrics.text()},
                     }
                 )
@@ -153,17 +155,53 @@ class Supervisor:
         """Read the configuration again; if it is good every stage is told to do so, if not nothing changes."""
         if self.config.path is None:
             raise ControlError("there is no file to read again")
+        return self._on_reload({})
+
+    def _on_reload(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Say what a reload changes; do it, but with `check`, or where the file has not the `fingerprint` expected."""
+        if self.config.path is None:
+            raise ControlError("there is no file to read again")
         try:
             config = load(self.config.path)
         except Exception as error:
             event(self.context.log, "reload-refused", "error", problem=error)
             raise ControlError(f"not reloaded: {error}") from error
-        self.config = config
+        answer = describe_changes(self.config, config)
+        if question.get("fingerprint", answer["fingerprint"]) != answer["fingerprint"]:
+            raise ControlError("not reloaded: the file has changed since it was looked at")
+        if not question.get("check"):
+            self._apply(config, answer["changes"])
+        return answer
+
+    def _apply(self, config: Config, found: list[dict]) -> None:
+        """Go over to another configuration: tell all stages, start speakers that are new, end those no more named."""
+        for change in found:
+            event(self.context.log, "configuration-change", change=change["text"])
+        # What only a start of the router changes stays; a stage's own section counts when that is started again.
+        self.config = pinned(self.config, config, ("router", "log"))
         for child in self.children:
             if child.state == "running":
                 os.kill(child.pid, signal.SIGHUP)
+        speakers = {instance for name, instance in planned(config) if name == "speaker"}
+        if any(child.name == "speaker" for child in self.children):
+            self._change_speakers(speakers)
+        self.context.log.set_level(config.log.level)
         event(self.context.log, "reloaded")
-        return {}
+
+    def _change_speakers(self, wanted: set[str]) -> None:
+        present = {child.instance: child for child in self.children if child.name == "speaker"}
+        for instance in sorted(wanted - present.keys()):
+            child = Child("speaker", instance)
+            self.children.append(child)
+            self._start(child)
+        for instance in present.keys() - wanted:
+            child = present[instance]
+            self.children.remove(child)
+            if child.timer is not None:
+                child.timer.cancel()
+            if child.pid:
+                self._leaving.append(child)
+                os.kill(child.pid, signal.SIGTERM)
 
     def status(self) -> dict[str, Any]:
         """Return each stage's process, state and restarts."""
@@ -235,6 +273,7 @@ class Supervisor:
             os._exit(status)
 
     def _reap(self) -> None:
+        self._leaving = [child for child in self._leaving if not _has_exited(child.pid)]
         for child in self.children:
             if not child.pid:
                 continue
@@ -457,6 +496,13 @@ def die_with_parent(parent: int) -> None:
 def is_from_outside(reason: str) -> bool:
     """Tell whether a process was ended by somebody, not by what it did."""
     return reason in ("signal SIGKILL", "signal SIGTERM", "signal SIGINT", "signal SIGHUP")
+
+
+def _has_exited(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
 
 
 def describe_exit(status: int) -> str:

@@ -36,8 +36,6 @@ class StatusStage(Stage):
         event(self.context.log, "status-page", url=f"http://{self.config.status.listen}/")
 
     def reload(self, config: Config) -> None:
-        if (config.status, config.router) != (self.config.status, self.config.router):
-            raise ValueError("a change of [status] or [router] takes a restart of the status stage")
         self.config = config
 
     def status(self) -> dict[str, Any]:

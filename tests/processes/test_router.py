@@ -128,6 +128,26 @@ def test_bad_configuration_never_replaces_a_running_one(router):
     assert {row["state"] for row in router.call_json("show", "neighbors")} == {"Established"}
 
 
+def test_reload_says_what_it_changes_and_does_it(router):
+    """`reload --check` tells the differences only, `reload` applies them too; no session is lost over a policy."""
+    good = router.file.read_text()
+    listener = router.neighbors.player.listeners[0]
+    told = listener.n_updates
+    changed = good.replace("originated_routes = false }", "originated_routes = false, as_path_prepend = 2 }")
+    assert changed != good
+    router.file.write_text(changed)
+    try:
+        for command in (("reload", "--check"), ("reload",)):
+            done = router.call(*command, "--run-dir", str(router.run_dir))
+            assert done.returncode == 0 and "as_path_prepend: 0 -> 2: routes are evaluated again" in done.stdout
+        until(lambda: listener.n_updates > told, "the listener told anew")
+    finally:
+        router.file.write_text(good)
+        router.call("reload", "--run-dir", str(router.run_dir))
+    assert {row["state"] for row in router.call_json("show", "neighbors")} == {"Established"}
+    assert "no differences" in router.call("reload", "--check", "--run-dir", str(router.run_dir)).stdout
+
+
 def test_stop_in_order(tmp_path):
     """SIGTERM: each peer gets a Cease, the exit status is 0, and nothing is left running."""
     router = RunningRouter(tmp_path)

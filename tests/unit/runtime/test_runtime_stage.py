@@ -10,11 +10,15 @@ import pytest
 from common.bus.bus import Bus
 from common.bus.control import ControlError
 from common.bus.memory_transport import MemoryHub, MemoryTransport
+from common.config.load import loads
 from common.runtime.clock import ManualClock
 from common.runtime.log import Log
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.stage import Context, Skeleton, Stage, stage_class
+
+TEXT = '[router]\nasn = 65000\nrouter_id = "10.0.0.1"\nrun_dir = "{}"\n[log]\nlevel = "{}"\n'
+OLD, NEW = loads(TEXT.format("/run/a", "info")), loads(TEXT.format("/run/b", "debug"))
 
 
 class Counting(Stage):
@@ -55,7 +59,7 @@ def skeleton():
     log = Log("counting.0", stream=io.StringIO(), clock=clock)
     bus = Bus("/run", "counting", "0", loop, MemoryTransport(MemoryHub(), loop), log)
     context = Context(clock, loop, bus, Metrics("counting"), log, 1)
-    return Skeleton(Counting("old", "0", context), context, lambda: "new")
+    return Skeleton(Counting(OLD, "0", context), context, lambda: NEW)
 
 
 def ask(skeleton, question, **arguments):
@@ -86,7 +90,19 @@ def test_questions_of_stage_and_skeleton(skeleton):
     assert "headrace_counting_loop_phase_seconds" in ask(skeleton, "metrics")["text"]
     assert ask(skeleton, "log-level", level="error")["ok"] and skeleton.context.log.level == "error"
     assert "a level is one of" in ask(skeleton, "log-level", level="loud")["error"]
-    assert ask(skeleton, "reload")["ok"] and skeleton.stage.config == "new"
+    texts = [change["text"] for change in ask(skeleton, "reload", check=True)["changes"]]
+    assert texts == [
+        "router.run_dir: /run/a -> /run/b: only at the next start of the router",
+        "log.level: info -> debug: applied live",
+    ]
+    assert skeleton.stage.config is OLD
+    assert ask(skeleton, "reload")["ok"] and skeleton.context.log.level == "debug"
+
+
+def test_what_counts_from_the_start_stays_in_a_running_process(skeleton):
+    """A key that takes a restart is not changed by a reload, the others are."""
+    skeleton.reload()
+    assert skeleton.stage.config.router.run_dir == OLD.router.run_dir and skeleton.stage.config.log.level == "debug"
 
 
 def test_a_bad_configuration_never_replaces_the_one_that_runs(skeleton):
@@ -99,7 +115,7 @@ def test_a_bad_configuration_never_replaces_the_one_that_runs(skeleton):
     assert "line 3: nonsense" in ask(skeleton, "reload")["error"]
     with pytest.raises(ControlError):
         skeleton.reload()
-    assert skeleton.stage.config == "old" and skeleton.context.log.counts["reload-refused"] == 2
+    assert skeleton.stage.config is OLD and skeleton.context.log.counts["reload-refused"] == 2
 
 
 def test_stop_drains_before_it_ends(skeleton):

@@ -50,6 +50,9 @@ sys.exit(Supervisor(load(run_dir / "headrace.toml"), plan, run).run())
 """
 
 
+ONE_MORE = '\n[[neighbor]]\nname = "x"\naddress = "10.0.0.9"\nasn = 64601\n'
+
+
 @pytest.fixture
 def run_dir():
     path = Path(tempfile.mkdtemp(prefix="hr"))
@@ -142,6 +145,39 @@ def test_sighup_reaches_the_stages_only_with_a_good_file(run_dir, supervisor):
     assert not (run_dir / "hup-rib").exists()
     os.kill(supervisor.pid, signal.SIGHUP)
     wait_for(lambda: all((run_dir / f"hup-{name}").exists() for name in ("rib", "fib", "policy", "speaker")))
+
+
+def test_check_only_says_what_would_change(run_dir, supervisor):
+    """With `check` the differences are told and nobody is; a file that changed since then is not applied unseen."""
+    wait_for(lambda: all_running(run_dir))
+    file = run_dir / "headrace.toml"
+    file.write_text(file.read_text() + ONE_MORE)
+    answer = ask(run_dir, "supervisor", "0", "reload", 5, check=True)
+    assert [change["text"] for change in answer["changes"]] == ["neighbor.x: none -> AS 64601, 10.0.0.9: applied live"]
+    assert not (run_dir / "hup-rib").exists() and len(stages(run_dir)) == 4
+    with pytest.raises(Exception, match="has changed since"):
+        ask(run_dir, "supervisor", "0", "reload", 5, fingerprint="another")
+    assert ask(run_dir, "supervisor", "0", "reload", 5, fingerprint=answer["fingerprint"])["changes"]
+    wait_for(lambda: (run_dir / "hup-rib").exists())
+
+
+def test_speakers_come_and_go_with_the_configuration(run_dir, supervisor):
+    """A reload starts a speaker that a neighbor names first, and ends one that none names any more."""
+    wait_for(lambda: all_running(run_dir))
+    file = run_dir / "headrace.toml"
+    text = file.read_text()
+
+    def instances() -> dict[str, str]:
+        answer = ask(run_dir, "supervisor", "0", "status", 5)["stages"]
+        return {row["instance"]: row["state"] for row in answer if row["stage"] == "speaker"}
+
+    file.write_text(text + ONE_MORE + 'speaker = "west"\n')
+    ask(run_dir, "supervisor", "0", "reload", 5)
+    wait_for(lambda: instances() == {"0": "running", "west": "running"})
+    file.write_text(text)
+    ask(run_dir, "supervisor", "0", "reload", 5)
+    assert instances() == {"0": "running"}
+    wait_for(lambda: "stop speaker" in (run_dir / "order").read_text())
 
 
 def test_children_share_the_parents_pages(run_dir, supervisor):
