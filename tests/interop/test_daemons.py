@@ -236,11 +236,13 @@ def test_daemon_dies(exchange, name):
     announced = dict(daemon.announced)
     daemon.stop(signal.SIGKILL)
     daemon.announced.clear()
-    exchange.wait_for_routes("source")
-    assert not exchange.router.kernel_routes().keys() & announced.keys()
-    daemon.announced.update(announced)
-    daemon.start()
-    daemon.get_ready()
+    try:
+        exchange.wait_for_routes("source")
+        assert not exchange.router.kernel_routes().keys() & announced.keys()
+    finally:
+        daemon.announced.update(announced)
+        daemon.start()
+        daemon.get_ready()
     exchange.wait_for_sessions(name)
     exchange.wait_for_received(name)
     exchange.wait_for_routes("source")

@@ -29,7 +29,7 @@ class ExaBgp(Daemon):
         script = self.write("api.sh", f"#!/bin/sh\ntail -n +1 -f {self._orders} &\nexec cat >> {self._heard}\n")
         Path(script).chmod(0o755)
         for each in self.announced.values():
-            self._order(f"announce {self._route(each)}")
+            self.order(f"announce {self._route(each)}")
         session = [f"router-id {self.addresses[4]}", f"local-address {self.local}", f"local-as {self.asn}"]
         session += [f"peer-as {self.router_asn}", *(["passive true", "listen 179"] if self.is_passive else [])]
         lines = "".join(f"  {line};\n" for line in session)
@@ -65,7 +65,7 @@ neighbor {self.peer} {{
         words += [f"large-community [{' '.join(each.large_communities)}]"] if each.large_communities else []
         return " ".join(words)
 
-    def _order(self, line: str) -> None:
+    def order(self, line: str) -> None:
         with open(self._orders, "a") as orders:
             orders.write(line + "\n")
 
@@ -124,18 +124,18 @@ neighbor {self.peer} {{
 
     def announce(self, announcement: Announcement) -> None:
         self.announced[announcement.prefix] = announcement
-        self._order(f"announce {self._route(announcement)}")
+        self.order(f"announce {self._route(announcement)}")
 
     def withdraw(self, prefix: str) -> None:
-        self._order(f"withdraw {self._route(self.announced.pop(prefix))}")
+        self.order(f"withdraw {self._route(self.announced.pop(prefix))}")
 
     def refresh(self) -> None:
         for family in FAMILIES:
-            self._order(f"announce route-refresh {family}")
+            self.order(f"announce route-refresh {family}")
 
     def shut_down(self, text: str) -> None:
         """It can end a session with a subcode, but with no text of ours, and comes back at once."""
-        self._order(f"neighbor {self.peer} teardown 2")
+        self.order(f"neighbor {self.peer} teardown 2")
 
     def bring_up(self) -> None:
         """It does so itself."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.daemons.daemon import Daemon
-from tests.interop.network import Program
+from tests.interop.network import Program, wait_until
 from tests.interop.route import Announcement, Route, path_of
 
 AS_TRANS = 23456
@@ -96,7 +96,8 @@ allow to any
 
     def _reconfigure(self) -> None:
         self._configure()
-        self._bgpctl("reload")
+        # It refuses while it is still busy with the last one.
+        wait_until(lambda: "request processed" in self._bgpctl("reload"), f"reload of {self.label}")
 
     def refresh(self) -> None:
         self._bgpctl("neighbor", self.peer, "refresh")
