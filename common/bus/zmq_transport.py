@@ -279,10 +279,12 @@ def bind(socket: zmq.Socket, endpoint: str) -> None:
 def share(path: Path) -> None:
     """Give a new socket to whom its directory belongs, as far as this process may."""
     directory = path.parent.stat()
-    owner = directory.st_uid if os.geteuid() == 0 else -1
-    with contextlib.suppress(PermissionError):
-        os.chown(path, owner, directory.st_gid)
-        path.chmod(0o660 if directory.st_mode & stat.S_IXGRP else 0o600)
+    made = path.stat()
+    owner = directory.st_uid if os.geteuid() == 0 else made.st_uid
+    if (owner, directory.st_gid) != (made.st_uid, made.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.chown(path, owner, directory.st_gid)
+    path.chmod(0o660 if directory.st_mode & stat.S_IXGRP else 0o600)
 
 
 def make_directory(path: Path) -> None:
