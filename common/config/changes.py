@@ -18,6 +18,7 @@ WORDS = {
     SESSION: "costs a session",
     RESTART: "only at the next start",
 }
+PLACES = {"endpoint": "endpoints", "key": "public_keys"}  # fields of what is only taken at the start, by section
 # Which stage takes a key of a section only at its start; of the others the whole router.
 RESTARTED = {"fib": "fib", "status": "status"}
 
@@ -49,6 +50,8 @@ def changes(old: Config, new: Config) -> list[Change]:
     for name, section in SECTIONS.items():
         if name == "neighbor":
             found += _of_neighbors(old, new)
+        elif name in PLACES:
+            found += _of_places(name, getattr(old, PLACES[name]), getattr(new, PLACES[name]))
         else:
             found += _between(section, getattr(old, name), getattr(new, name), name, everybody)
     for name in [name for name in old.fibs.keys() | new.fibs.keys() if name != "0"]:
@@ -98,6 +101,13 @@ def _of_neighbors(old: Config, new: Config) -> Iterator[Change]:
             for block, section in BLOCKS.items():
                 field = "import_" if block == "import" else block
                 yield from _of_block(section, getattr(before, field), getattr(after, field), f"{path}.{block}")
+
+
+def _of_places(name: str, before: dict, after: dict) -> Iterator[Change]:
+    for each in sorted(before.keys() | after.keys()):
+        if before.get(each) != after.get(each):
+            words = ["none" if side is None else "set" for side in (before.get(each), after.get(each))]
+            yield Change(f"{name}.{each if isinstance(each, str) else '.'.join(each)}", *words, RESTART)
 
 
 def _of_block(section: type, before: Any, after: Any, path: str, cost: str = EVALUATE) -> Iterator[Change]:

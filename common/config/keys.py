@@ -19,6 +19,8 @@ EVALUATE = "evaluate"  # policies are evaluated again, and the differences told
 SESSION = "session"  # the session of the neighbor, or of all where the key is no neighbor's
 RESTART = "restart"  # a stage, or the router, has to be started again: until then nothing changes
 
+_Z85 = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#")
+
 WELL_KNOWN_COMMUNITIES = {  # RFC 1997, RFC 3765, RFC 7999, RFC 8326
     "no-export": (65535, 65281),
     "no-advertise": (65535, 65282),
@@ -290,6 +292,23 @@ def _parse_directory(value: Any) -> Path:
     return path
 
 
+def _parse_tcp_endpoint(value: Any) -> str:
+    _typed(value, str, 'a string like "tcp://10.77.0.2:7700"')
+    try:
+        if not value.startswith("tcp://"):
+            raise Unfit("")
+        return f"tcp://{_parse_socket_address(value.removeprefix('tcp://'))}"
+    except Unfit:
+        raise Unfit(f'must be like "tcp://10.77.0.2:7700" or "tcp://[2001:db8::2]:7700", not "{value}"') from None
+
+
+def _parse_public_key(value: Any) -> str:
+    _typed(value, str, "the 40 characters of a public key")
+    if len(value) != 40 or not all(letter in _Z85 for letter in value):
+        raise Unfit("must be the 40 characters `headrace keys new` has written")
+    return value
+
+
 BOOLEAN = Kind("boolean", _parse_boolean, "true or false")
 NAME = Kind("string", _parse_name, "1 to 64 letters, digits, '-', '_', '.'")
 LINE = Kind("string", _parse_line, "at most 128 characters")
@@ -304,4 +323,6 @@ COMMUNITY_PATTERN = Kind("community pattern", _parse_community_pattern, '"65000:
 LARGE_COMMUNITY = Kind("large community", _parse_large_community, '"65000:1:1"')
 LARGE_COMMUNITY_PATTERN = Kind("large community pattern", _parse_large_community_pattern, '"65000:1:1", "65000:*:*"')
 SOCKET_ADDRESS = Kind("address and port", _parse_socket_address, '"127.0.0.1:8179" or "[::1]:8179"')
+TCP_ENDPOINT = Kind("endpoint", _parse_tcp_endpoint, '"tcp://10.77.0.2:7700"')
+PUBLIC_KEY = Kind("public key", _parse_public_key, "40 characters, Z85")
 DIRECTORY = Kind("path", _parse_directory, "absolute, at most 80 characters")

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.config.bus import check_bus
 from common.config.keys import Unfit, keys_of
 from common.config.lines import lines_of
-from common.config.schema import BLOCKS, SECTIONS, Config, Fib, Neighbor
+from common.config.schema import BLOCKS, LISTS, SECTIONS, Config, Fib, Neighbor
 
 INSTANCES = {"fib": ("instance",)}  # tables within a section, each an instance of its stage
-_SINGLE = {name: section for name, section in SECTIONS.items() if name != "neighbor"}
+_SINGLE = {name: section for name, section in SECTIONS.items() if name not in LISTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,9 @@ class _Reader:
 
     def _dotted(self, path: tuple) -> str:
         """Return a path as people write it; a neighbor goes by its name where it has one, else by its place."""
-        if path[0] == "neighbor" and len(path) > 1:
-            return ".".join(("neighbor", self.names.get(path[1]) or f"#{path[1] + 1}", *path[2:]))
+        if path[0] in LISTS and len(path) > 1:
+            name = self.names.get(path[1]) if path[0] == "neighbor" else ""
+            return ".".join((path[0], name or f"#{path[1] + 1}", *path[2:]))
         return ".".join(path)
 
     def read_document(self, document: dict) -> dict[str, Any]:
@@ -120,8 +122,21 @@ class _Reader:
                 continue
             values[name] = self._read_table(section, document.get(name, {}), (name,), INSTANCES.get(name, ()))
         values["fib.instance"] = self._read_fib_instances(document.get("fib", {}))
-        values["neighbor"] = self._read_neighbors(document.get("neighbor", []))
+        values["neighbor"] = self._read_neighbors(self._entries(document, "neighbor"))
+        for name in ("endpoint", "key"):
+            values[name] = [
+                self._read_table(SECTIONS[name], entry, (name, index))
+                for index, entry in enumerate(self._entries(document, name))
+            ]
         return values
+
+    def _entries(self, document: dict, name: str) -> list:
+        """Return the tables of a section that is written once for each."""
+        entries = document.get(name, [])
+        if isinstance(entries, list):
+            return entries
+        self.error((name,), f"must be written [[{name}]], once for each {name}")
+        return []
 
     def _read_fib_instances(self, table: Any) -> list[dict]:
         """Return the values of each [[fib.instance]]."""
@@ -135,10 +150,7 @@ class _Reader:
                 self.error(("fib", "instance"), 'needs a name that is not "0", which is that of [fib]')
         return instances
 
-    def _read_neighbors(self, entries: Any) -> list[dict]:
-        if not isinstance(entries, list):
-            self.error(("neighbor",), "must be written [[neighbor]], once for each neighbor")
-            return []
+    def _read_neighbors(self, entries: list) -> list[dict]:
         neighbors = []
         for index, entry in enumerate(entries):
             path = ("neighbor", index)
@@ -184,6 +196,7 @@ def _check_document(values: dict, reader: _Reader) -> None:
     router = values.get("router", {})
     _check_next_hops(router, ("router",), reader)
     _check_fibs(values, reader)
+    check_bus(values, reader)
     _check_unique(values["neighbor"], "name", reader)
     _check_unique(values["neighbor"], "address", reader)
     for index, neighbor in enumerate(values["neighbor"]):
@@ -260,4 +273,8 @@ def _build(values: dict, path: Path | None) -> Config:
     fibs = {"0": sections.get("fib", Fib())}
     for entry in values["fib.instance"]:
         fibs[entry["name"]] = Fib(**(values.get("fib", {}) | entry))
-    return Config(**(sections | {"fibs": fibs, "policy": policy, "neighbors": neighbors, "path": path}))
+    places = {
+        "endpoints": {(e.stage, e.instance): e for e in (SECTIONS["endpoint"](**each) for each in values["endpoint"])},
+        "public_keys": {each["name"]: SECTIONS["key"](**each) for each in values["key"]},
+    }
+    return Config(**(sections | places | {"fibs": fibs, "policy": policy, "neighbors": neighbors, "path": path}))

@@ -8,7 +8,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from common.config.keys import Key, keys_of
-from common.config.schema import BLOCKS, SECTIONS
+from common.config.schema import BLOCKS, LISTS, SECTIONS
 
 _WIDTH = 100
 
@@ -17,7 +17,7 @@ def example() -> str:
     """Return a configuration that loads, with every key: those not needed commented out, at their defaults."""
     parts = ["# Headrace: every section and key. What is commented out stands at its default.\n"]
     for name, section in SECTIONS.items():
-        header = "[[neighbor]]" if name == "neighbor" else f"[{name}]"
+        header = f"[[{name}]]" if name in LISTS else f"[{name}]"
         parts.append(_example_section(header, section))
         if name == "neighbor":
             parts += [_example_section(f"[neighbor.{block}]", kind) for block, kind in BLOCKS.items()]
@@ -32,7 +32,7 @@ def reference() -> str:
         "`restart`: it counts from the next start.\n"
     ]
     for name, section in SECTIONS.items():
-        header = "`[[neighbor]]`, once for each neighbor" if name == "neighbor" else f"`[{name}]`"
+        header = f"`[[{name}]]`, once for each {name}" if name in LISTS else f"`[{name}]`"
         parts.append(_reference_section(header, section))
         if name == "neighbor":
             parts += [_reference_section(f"`{block}` of a neighbor", kind) for block, kind in BLOCKS.items()]

@@ -17,6 +17,8 @@ from pathlib import Path
 from common.config import keys
 from common.config.keys import key, list_of
 
+STAGES = ("speaker", "policy", "rib", "exporter", "fib", "status")
+ROLES = (*STAGES, "tap", "monitor", "operator")
 FAMILIES = ("ipv4-unicast", "ipv6-unicast")
 
 # What can be forwarded for nobody, wherever it is announced: this host, loopback, link-local, multicast, reserved.
@@ -176,7 +178,7 @@ class Fib:
     nexthop_compat: str = key(
         keys.choice("keep", "off"),
         "Set net.ipv4.nexthop_compat_mode to 0 at the start: then a next hop moves in 0.1 ms instead of 1 ms a "
-        "thousand routes, and programs that know no nexthop objects are not told again of each route.",
+        "thousand routes, but programs that know no nexthop objects see the routes without their gateways.",
         default="keep",
         change=keys.RESTART,
     )
@@ -484,6 +486,54 @@ class Neighbor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Where this machine's secret keys are, for a bus between machines."""
+
+    directory: Path = key(
+        keys.DIRECTORY,
+        "Directory of the secret keys, one file NAME.secret each, readable by its owner alone.",
+        default="/etc/headrace/keys",
+        change=keys.RESTART,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a stage can be reached from other machines, beside its ipc sockets; beyond loopback only with keys."""
+
+    stage: str = key(keys.choice(*STAGES), "The stage.", example="rib", change=keys.RESTART)
+    instance: str = key(keys.NAME, "Which instance of it.", default="0", change=keys.RESTART)
+    bus: str = key(
+        keys.TCP_ENDPOINT, "Where it serves its channels.", example="tcp://127.0.0.1:7700", change=keys.RESTART
+    )
+    control: str = key(
+        keys.TCP_ENDPOINT, "Where it answers questions.", example="tcp://127.0.0.1:7701", change=keys.RESTART
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicKey:
+    """A key that is accepted, and what its owner may do. That of a stage is named STAGE or STAGE.INSTANCE."""
+
+    name: str = key(
+        keys.NAME, "What it is called in logs, and its secret in files.", example="rib", change=keys.RESTART
+    )
+    public: str = key(
+        keys.PUBLIC_KEY,
+        "The public key, as `headrace keys new NAME` writes it.",
+        example="Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID",
+        change=keys.RESTART,
+    )
+    role: str = key(
+        keys.choice(*ROLES),
+        "What it may do: a stage's role follows what that stage reads; `tap` follows anything and holds up nothing; "
+        "`monitor` and `status` put questions that change nothing; `operator` does what `tap` does and puts any.",
+        example="rib",
+        change=keys.RESTART,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration, as the stages are given it."""
 
@@ -496,6 +546,9 @@ class Config:
     log: Log = field(default_factory=Log)
     graceful_restart: GracefulRestart = field(default_factory=GracefulRestart)
     supervisor: Supervisor = field(default_factory=Supervisor)
+    keys: Keys = field(default_factory=Keys)
+    endpoints: dict[tuple[str, str], Endpoint] = field(default_factory=dict, metadata={"section": "endpoint"})
+    public_keys: dict[str, PublicKey] = field(default_factory=dict, metadata={"section": "key"})
     path: Path | None = None
 
     def fib_of(self, instance: str) -> Fib:
@@ -516,5 +569,10 @@ SECTIONS: dict[str, type] = {
     "log": Log,
     "graceful_restart": GracefulRestart,
     "supervisor": Supervisor,
+    "keys": Keys,
+    "endpoint": Endpoint,
+    "key": PublicKey,
 }
+LISTS = ("neighbor", "endpoint", "key")
+"""Sections that are written [[name]], once for each."""
 BLOCKS: dict[str, type] = {"import": ImportPolicy, "export": ExportPolicy}
