@@ -3,6 +3,7 @@
 Never: does a stage's work; it reads the configuration, says what that will not do, and hands over.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -43,11 +44,16 @@ def stage(name: str, file: Path, instance: str) -> None:
         stage_class(name)
     except LookupError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
-    sys.exit(run_stage(name, config, instance))
+    try:
+        status = run_stage(name, config, instance)
+    except OSError as error:
+        say_and_exit(f"cannot run: {error.filename or config.router.run_dir}: {error.strerror or error}")
+    sys.exit(status)
 
 
 def _load(file: Path) -> Config:
     config = load_or_exit(file)
-    for notice in notices(config):
-        click.echo(f"{file}: notice: {notice}", err=True)
+    with contextlib.suppress(OSError):  # a full disk must not keep the router from starting
+        for notice in notices(config):
+            click.echo(f"{file}: notice: {notice}", err=True)
     return config

@@ -192,6 +192,8 @@ def _described(router: Router, row: dict) -> dict:
     if isinstance(answer, dict):
         row |= {name: answer[name] for name in ("pid", "uptime_s", "state", "state_since_s", "missing")}
         row |= {"kernels": "compiled" if answer["compiled"] else "uncompiled", "status": answer}
+        n_lost = answer.get("events", {}).get("log-unwritable", 0)
+        row |= {"problem": f"{n_lost} lines could not be logged"} if n_lost else {}
     elif row["state"] == "running":
         row |= {"state": "silent", "problem": answer}
     row["pss_octets"] = memory_octets(row.get("pid"))

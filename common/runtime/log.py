@@ -15,6 +15,7 @@ LEVELS = ("debug", "info", "warning", "error")
 LINES_PER_INTERVAL = 20
 INTERVAL_S = 10.0
 MAX_VALUE_CHARACTERS = 2000
+UNWRITABLE = "log-unwritable"
 
 
 class Log:
@@ -62,8 +63,10 @@ class Log:
             stream.write(line + "\n")
             stream.flush()
         except (OSError, ValueError):
-            # A log that nobody can read any more must not end the routing.
-            self.counts["log-unwritable"] = self.counts.get("log-unwritable", 0) + 1
+            # A log that nobody can read any more must not end the routing; status and metrics tell of it.
+            self.counts[UNWRITABLE] = self.counts.get(UNWRITABLE, 0) + 1
+            if self._count is not None:
+                self._count(UNWRITABLE)
 
     def _pass(self, name: str) -> int | None:
         """Return how many lines were left out since the last one, or None if this one is to be left out too."""

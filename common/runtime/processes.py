@@ -1,7 +1,29 @@
-"""What the kernel tells of other processes.
+"""What the kernel tells of processes, and what it allows this one.
 
-Owns nothing; reads /proc.
+Owns nothing; reads /proc and the limits of resources.
 """
+
+import contextlib
+import resource
+
+RESERVED_DESCRIPTORS = 64
+"""Descriptors that are left to the bus, which ends the process when it gets none for a reader that connects."""
+MAX_DESCRIPTORS = 1 << 16
+
+
+def raise_descriptor_limit() -> None:
+    """Take as many descriptors as this process may have, within reason."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def is_reserved(descriptor: int) -> bool:
+    """Tell whether a descriptor, the lowest that was free, is one of the last ones."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(RESERVED_DESCRIPTORS, soft // 4)
 
 
 def memory_octets(pid: int | None) -> int | None:

@@ -28,7 +28,7 @@ from common.runtime.log import LEVELS, Log, event
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.notify import Notifier
-from common.runtime.processes import memory_octets
+from common.runtime.processes import memory_octets, raise_descriptor_limit
 from common.runtime.recorder import Recorder
 from common.runtime.rights import keep_only
 
@@ -316,6 +316,7 @@ def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder
     the stage that it will be started again, so that a speaker's neighbors keep what they can.
     """
     set_title(f"hr-{name}.{instance}")
+    raise_descriptor_limit()
     missing = confine(stage_class(name), config) if os.geteuid() == 0 else []
     context = make_context(config, name, instance, recorder)
     if missing:
@@ -412,4 +413,5 @@ def wake_on_signals(loop: Loop):
         loop.remove(reader.fileno())
         reader.close()
         writer.close()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()

@@ -12,6 +12,7 @@ that has not turned for too long is killed. One that failed while it was handlin
 batches apart by neighbor. If it fails at the same neighbor's routes again and again, that neighbor's session is ended.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -230,8 +231,7 @@ class Supervisor:
     # ---- children -----------------------------------------------------------------------------------------------
 
     def _start(self, child: Child) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_output()
         parent = os.getpid()
         child.recorder.clear()
         child.killed_because = ""
@@ -266,10 +266,10 @@ class Supervisor:
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
         except BaseException:
-            traceback.print_exc()
+            with contextlib.suppress(OSError, ValueError):
+                traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_output()
             os._exit(status)
 
     def _reap(self) -> None:
@@ -491,6 +491,13 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def flush_output() -> None:
+    """Write out what is buffered, as far as that is possible: a full disk must not end anything."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def is_from_outside(reason: str) -> bool:
