@@ -559,6 +559,12 @@ class Config:
         """Tell whether a session with `neighbor` is external (its AS is not ours)."""
         return neighbor.asn != self.router.asn
 
+    def tells_nothing(self, neighbor: Neighbor) -> bool:
+        """Tell whether export policy refuses every route to `neighbor`: it says so, or there is none (RFC 8212 §2)."""
+        if neighbor.export is None:
+            return self.is_external(neighbor)
+        return neighbor.export.default == "reject"
+
 
 SECTIONS: dict[str, type] = {
     "router": Router,

@@ -34,10 +34,10 @@ class Memory:
 
     def note(self, identifier: int, hop: Remembered) -> None:
         """Remember an object that is about to be made."""
+        if self.path is not None and self._file is None:
+            self._begin_file()
         self.by_identifier[identifier] = hop
-        if self.path is not None:
-            if self._file is None:
-                self._begin_file()
+        if self._file is not None:
             self._file.write(_line(identifier, hop))
             self._file.flush()
 

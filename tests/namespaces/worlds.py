@@ -6,14 +6,13 @@ from stages.fib.kernel import Kernel
 from tests.unit.stages.fib.world import CONFIG, World
 
 
-def world_in(namespace, config: str = CONFIG) -> World:
+def world_in(namespace, config: str = CONFIG, instance: str = "0") -> World:
     """Return a rib and a fib whose kernel is that of a namespace."""
 
     def make(table: int, metric: int, **more) -> Kernel:
-        with namespace.entered():
-            return Kernel(table, metric, **more)
+        return Kernel(table, metric, **(more | {"namespace": more.get("namespace") or namespace.name}))
 
-    return World(make, config)
+    return World(make, config, instance)
 
 
 def until(world: World, condition, deadline_s: float = 20) -> None:
@@ -32,5 +31,6 @@ def settle(world: World) -> None:
 
 
 def routes(namespace, more: str = "") -> list[str]:
-    """Return the kernel's BGP routes of both families, one line each."""
-    return (namespace.ip(f"route show proto bgp {more}") + namespace.ip(f"-6 route show proto bgp {more}")).splitlines()
+    """Return the kernel's BGP routes of both families, one line each, without the lines of several ways."""
+    found = namespace.ip(f"route show proto bgp {more}") + namespace.ip(f"-6 route show proto bgp {more}")
+    return [line for line in found.splitlines() if not line.startswith("\t")]

@@ -45,12 +45,17 @@ def request(command: str, sequence: int) -> bytes:
         way = messages.way_by_object(int(values["nhid"]))
     else:
         way = messages.way_by_gateway(family, gateway_of(values["via"])) if "via" in values else b""
+    if "src" in values:
+        way = messages.preferred_source(ipaddress.ip_address(values["src"]).packed) + way
+    kind = messages.TYPE_BLACKHOLE if "blackhole" in words else messages.TYPE_UNICAST
     action = next(ACTIONS[word] for word in words if word in ACTIONS)
     hi, lo = halves(network)
-    return write([(action, hi, lo, network.prefixlen, 0)], [way], family, table, metric, sequence)
+    return write([(action, hi, lo, network.prefixlen, 0)], [way], family, table, metric, sequence, kind=kind)
 
 
-def write(routes, ways, family=AF_INET, table=254, metric=20, first_sequence=1, kernel=netlink) -> bytes:
+def write(
+    routes, ways, family=AF_INET, table=254, metric=20, first_sequence=1, kernel=netlink, kind=messages.TYPE_UNICAST
+) -> bytes:
     """Write requests for rows of (action, hi, lo, length, way), each way given by its attributes."""
     actions, hi, lo, length, way = (list(column) for column in zip(*routes, strict=True))
     common = messages.common_attributes(table, metric)
@@ -66,7 +71,7 @@ def write(routes, ways, family=AF_INET, table=254, metric=20, first_sequence=1, 
         np.array(lo, np.uint64),
         np.array(length, np.uint8),
         np.array(way, np.uint32),
-        np.full(len(ways), messages.TYPE_UNICAST, np.uint8),
+        np.full(len(ways), kind, np.uint8),
         np.zeros(len(ways), np.uint32),
         np.array([len(octets) for octets in ways], np.uint8),
         np.frombuffer(b"".join(octets.ljust(netlink.WAY_OCTETS, b"\0") for octets in ways), np.uint8),

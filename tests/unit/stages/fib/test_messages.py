@@ -16,7 +16,9 @@ CAPTURED = [
 ]
 
 
-@pytest.mark.parametrize(("octets", "words"), [pair for pair in CAPTURED if "via" in pair[1] and "nexthop" in pair[1]])
+@pytest.mark.parametrize(
+    ("octets", "words"), [pair for pair in CAPTURED if "via" in pair[1] and pair[1][1] == "nexthop"]
+)
 def test_nexthop_requests_are_those_of_iproute2(octets, words):
     """A nexthop object is made as iproute2 makes it, but for NLM_F_EXCL: ours is set whatever was there."""
     address = ipaddress.ip_address(words[words.index("via") + 1]).packed
@@ -25,6 +27,65 @@ def test_nexthop_requests_are_those_of_iproute2(octets, words):
     mine = messages.set_nexthop(sequence, int(words[words.index("id") + 1]), gateway)
     as_replaced = octets[:6] + struct.pack("=H", flags & ~0x200 | 0x100) + octets[8:]
     assert mine.hex() == as_replaced.hex()
+
+
+def captured(*words: str) -> bytes:
+    """Return what iproute2 sent for the command that has these words."""
+    return next(octets for octets, command in CAPTURED if all(word in " ".join(command) for word in words))
+
+
+def sequence_of(octets: bytes) -> int:
+    return messages.MESSAGE.unpack_from(octets)[3]
+
+
+def with_flags(octets: bytes, flags: int) -> bytes:
+    """Return a message as it is with other flags: ours sets an object whatever was there."""
+    return octets[:6] + struct.pack("=H", flags) + octets[8:]
+
+
+@pytest.mark.parametrize(("family", "word"), [(AF_INET, "ip nexthop add id 79"), (AF_INET6, "ip -6 nexthop add id 80")])
+def test_blackhole_objects_are_those_of_iproute2(family, word):
+    """An object that leads nowhere has the family of its routes and nothing else."""
+    octets = captured(word, "blackhole")
+    mine = messages.set_nexthop(sequence_of(octets), int(word[-2:]), messages.BLACKHOLE, family=family)
+    assert mine.hex() == with_flags(octets, messages.SET_FLAGS).hex()
+
+
+def test_groups_are_those_of_iproute2():
+    """Members and weights are written as iproute2 writes them, and read as they were written."""
+    plain, weighted = captured("id 90 group 77/78"), captured("id 90 group 77,75/78,25")
+    for octets, members in ((plain, ((77, 1), (78, 1))), (weighted, ((77, 75), (78, 25)))):
+        mine = messages.set_group(sequence_of(octets), 90, members)
+        assert mine.hex() == with_flags(octets, messages.SET_FLAGS).hex()
+        assert messages.decode_nexthop(mine[16:]) == messages.NextHopState(90, 186, None, members)
+
+
+@pytest.mark.parametrize(
+    ("words", "family", "hops"),
+    [
+        (("ip route add 198.51.100.0/24", "weight 3"), AF_INET, [("192.0.2.10", 1), ("192.0.2.11", 3)]),
+        (("ip -6 route add", "weight 3"), AF_INET6, [("2001:db8::10", 1), ("2001:db8::11", 3)]),
+        (("via inet6 2001:db8::10 dev d0 weight 1",), AF_INET, [("192.0.2.10", 1), ("2001:db8::10", 1)]),
+    ],
+)
+def test_several_gateways_are_written_as_by_iproute2(words, family, hops):
+    """RTA_MULTIPATH with weights, in both families and over both."""
+    octets = captured(*words)
+    addresses = [(ipaddress.ip_address(text), weight) for text, weight in hops]
+    members = [
+        (messages.Gateway(AF_INET6 if address.version == 6 else AF_INET, address.packed, 100), weight)
+        for address, weight in addresses
+    ]
+    mine = messages.way_by_gateways(family, members)
+    n_padding = 2 if "inet6" in words[0] else 0  # iproute2 leaves in the padding what was there
+    assert octets[-len(mine) : len(octets) - n_padding].hex() == mine[: len(mine) - n_padding].hex()
+
+
+def test_a_preferred_source_is_written_as_by_iproute2():
+    """RTA_PREFSRC before the way."""
+    octets = captured("src 192.0.2.1")
+    mine = messages.preferred_source(bytes([192, 0, 2, 1])) + messages.way_by_object(77)
+    assert octets.hex().endswith(mine.hex())
 
 
 def test_nexthop_removal_is_that_of_iproute2():
@@ -38,12 +99,6 @@ def test_a_nexthop_object_is_read_as_it_was_written():
     gateway = messages.Gateway(AF_INET, bytes([192, 0, 2, 10]), 2)
     body = messages.set_nexthop(1, 500, gateway)[16:]
     assert messages.decode_nexthop(body) == messages.NextHopState(500, messages.PROTOCOL_BGP, gateway)
-
-
-def test_a_group_has_no_gateway():
-    """A nexthop group is known by its identifier only."""
-    body = bytes(4) + bytes(4) + messages.number(1, 90) + messages.attribute(2, bytes(16))
-    assert messages.decode_nexthop(body).gateway is None
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,59 @@ def test_a_route_deleted_by_others_is_installed_again(stage, fake):
     assert stage.log.counts["routes-deleted-by-others"] == 1
 
 
+def test_repairs_come_at_once_and_then_no_more_than_one_round_a_second(stage, fake):
+    """A program that deletes our route again and again is not fought at its own pace."""
+    stage.change({"198.51.100.0/24": "192.0.2.10"})
+    key = halves("198.51.100.0/24")
+    for is_first in (True, False):
+        fake.notifications.put(world.dumped(AF_INET, key, fake.ours.pop(key), Kind.DEL_ROUTE))
+        stage.turn()
+        assert (key in fake.ours) is is_first
+    stage.advance(1.1)
+    assert key in fake.ours and stage.fib.status()["repaired"] == 2
+
+
+def test_what_the_kernel_itself_deleted_is_told_so(stage, fake):
+    """A deletion without a program behind it is the kernel's."""
+    stage.change({"198.51.100.0/24": "192.0.2.10"})
+    key = halves("198.51.100.0/24")
+    message = bytearray(world.dumped(AF_INET, key, fake.ours.pop(key), Kind.DEL_ROUTE))
+    message[12:16] = bytes(4)
+    fake.notifications.put(bytes(message))
+    stage.turn()
+    assert stage.log.counts["routes-deleted-by-the-kernel"] == 1 and prefixes(fake) == {key}
+
+
+def test_without_memory_the_fib_pauses(fake):
+    """While the kernel has no memory one batch is tried at a time, ever more seldom, and nothing is lost."""
+    stage = World(fake.make)
+    fake.fail_with = ENOMEM
+    stage.change({f"10.{i >> 8}.{i & 255}.0/24": "192.0.2.10" for i in range(10_000)})
+    assert len(fake.calls) <= 1
+    fake.fail_with = None
+    for _ in range(4):
+        stage.advance(1)
+    assert len(fake.ours) == 10_000
+
+
+def test_next_hops_the_rib_asks_about_are_resolved_and_told(fake):
+    """A next hop of candidates only is resolved without an object; one nobody asks about any more is forgotten."""
+    stage = World(fake.make)
+    told = []
+    bus, _, _ = stage._bus("reader")
+    bus.follow("fib", "0", "nexthops", lambda batch: told.append(_told(batch)))
+    stage.want_next_hops("192.0.2.10", "192.0.3.1")
+    assert told[-1] == {0xC000020A: 0, 0xC0000301: None} and fake.objects == {}
+    stage.change({"198.51.100.0/24": "192.0.2.10"})
+    assert len(fake.objects) == 1
+    stage.change({"198.51.100.0/24": None})
+    stage.advance(11)
+    assert fake.objects == {} and told[-1] == {0xC000020A: 0, 0xC0000301: None}
+    stage.want_next_hops("192.0.2.11")
+    stage.advance(11)
+    assert 0xC000020A not in told[-1] and told[-1][0xC000020B] == 0
+
+
 def test_lost_answers_are_made_good(stage, fake):
     """When answers are lost the routes are written once more, and no route of ours is in its own way."""
     fake.lose_answers = True

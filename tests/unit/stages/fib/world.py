@@ -12,8 +12,9 @@ import numpy as np
 
 from common.bus.batch import SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, Position
 from common.bus.bus import Bus
+from common.bus.channels import WANTED_NEXTHOPS
 from common.bus.memory_transport import MemoryHub, MemoryTransport
-from common.bus.schema import BestChanges
+from common.bus.schema import BestChanges, NextHopChanges
 from common.bus.server import Source
 from common.config.load import loads
 from common.kernels import netlink
@@ -138,6 +139,35 @@ class RibDouble(Source):
         columns, sources = best_changes(self.family, routes)
         meta = {"family": self.family, "view": "best", "sources": sources}
         return Batch(BestChanges, columns, meta, f"loc-rib/{self.family}", after, after.sequence, self.head, flags)
+
+
+class WantedDouble(Source):
+    """The next hops a rib asks about."""
+
+    epoch = "wanted"
+
+    def __init__(self):
+        self.hops: tuple[str, ...] = ()
+        self.version = 1
+
+    @property
+    def head(self) -> int:
+        return self.version
+
+    def read(self, position: Position, max_octets: int) -> list[Batch]:
+        after = Position(self.epoch, self.version, -1)
+        if position == after:
+            return []
+        rows = [halves(hop) for hop in self.hops]
+        columns = {
+            "hi": np.array([row[0] for row in rows], np.uint64),
+            "lo": np.array([row[1] for row in rows], np.uint64),
+            "length": np.array([row[2] // 8 for row in rows], np.uint8),
+            "reachable": np.zeros(len(rows), np.uint8),
+            "metric": np.zeros(len(rows), np.uint32),
+        }
+        flags = SNAPSHOT_BEGIN | SNAPSHOT | SNAPSHOT_END
+        return [Batch(NextHopChanges, columns, {}, WANTED_NEXTHOPS, after, self.version, self.version, flags)]
 
 
 class _Notifications:
@@ -287,17 +317,20 @@ def link(is_up: bool) -> bytes:
 class World:
     """A rib and a fib, turned until all is quiet."""
 
-    def __init__(self, kernel=FakeKernel, config: str = CONFIG):
+    def __init__(self, kernel=FakeKernel, config: str = CONFIG, instance: str = "0"):
         self.clock = ManualClock()
         self.hub = MemoryHub()
         self.make_kernel = kernel
         self.memory = Memory()
         self.config = config
+        self.instance = instance
         self.loops: dict[str, Loop] = {}
         rib, _, _ = self._bus("rib")
         self.ribs = {family: RibDouble(family) for family in ("ipv4-unicast", "ipv6-unicast")}
         for family, source in self.ribs.items():
             rib.serve().add(f"loc-rib/{family}", lambda request, source=source: source)
+        self.wanted = WantedDouble()
+        rib.serve().add(WANTED_NEXTHOPS, lambda request: self.wanted)
         self.loops["rib"].add_turn(rib.pump)
         self.fib: FibStage | None = None
         self.start()
@@ -311,7 +344,7 @@ class World:
         """Start the fib."""
         bus, loop, self.log = self._bus("fib")
         self.context = Context(self.clock, loop, bus, Metrics("fib"), self.log, 7)
-        self.fib = FibStage(loads(self.config), "0", self.context)
+        self.fib = FibStage(loads(self.config), self.instance, self.context)
         self.fib.KERNEL = self.make_kernel
         self.fib.MEMORY = lambda path, world: self.memory
         self.skeleton = Skeleton(self.fib, self.context)
@@ -331,6 +364,12 @@ class World:
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
+        self.turn()
+
+    def want_next_hops(self, *hops: str) -> None:
+        """Have the rib ask about these next hops and no others."""
+        self.wanted.hops = hops
+        self.wanted.version += 1
         self.turn()
 
     def change(self, routes: dict[str, Hops]) -> None:
