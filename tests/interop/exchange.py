@@ -29,7 +29,7 @@ class Role:
         return self.options.get("is_internal", False)
 
     def policy(self, which: str) -> dict[str, Any]:
-        return self.keys.get(which, {})
+        return self.keys.get(which) or {}
 
 
 def marked(n: int, *, local_pref: int | None = None, more: tuple[str, ...] = ()) -> list[Announcement]:

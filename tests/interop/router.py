@@ -43,7 +43,7 @@ class Router:
         self.neighbors: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, n: int, asn: int, over: int = 4, **keys: Any) -> None:
-        """Add neighbor n to the configuration; its policies let everything through unless `keys` have others."""
+        """Add neighbor n to the configuration; its policies let everything through unless `keys` have others, or None."""
         policies = {"import": {"default": "accept"}, "export": {"default": "accept"}}
         self.neighbors[name] = {
             "name": name, "address": address(n, over), "local_address": address(1, over), "asn": asn,
@@ -56,7 +56,10 @@ class Router:
         for section, keys in self._sections.items():
             lines += [f"[{section}]", *(f"{key} = {to_toml(value)}" for key, value in keys.items())]
         for keys in self.neighbors.values():
-            lines += ["[[neighbor]]", *(f"{key} = {to_toml(value)}" for key, value in keys.items())]
+            lines += [
+                "[[neighbor]]",
+                *(f"{key} = {to_toml(value)}" for key, value in keys.items() if value is not None),
+            ]
         path = self.directory / "headrace.toml"
         path.write_text("\n".join(lines) + "\n")
         return path
@@ -77,6 +80,11 @@ class Router:
         except (TimeoutError, ControlError):
             return False
         return True
+
+    def reload(self) -> None:
+        """Have it take over the configuration as it is now."""
+        self.write()
+        self.ask("supervisor", "reload")
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         """Stop it in order."""

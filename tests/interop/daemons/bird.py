@@ -81,6 +81,10 @@ protocol bgp headrace {{
             each |= {name: int(each[name]) for name in ("med", "local_pref") if name in each}
         return {prefix: Route(**values) for prefix, values in found.items()}
 
+    def show(self, prefix: str) -> str:
+        """Return all BIRD says of the routes for one prefix."""
+        return self._birdc(f"show route all {prefix}")
+
     def has_end_of_rib(self) -> bool:
         return self.program.output().rpartition("Sending OPEN")[2].count("Got END-OF-RIB") == 2
 

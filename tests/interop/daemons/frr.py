@@ -54,6 +54,7 @@ class Frr(Daemon):
         return self.write(
             "bgpd.conf",
             f"""debug bgp neighbor-events
+bgp route-map delay-timer 0
 router bgp {self.asn}
  bgp router-id {self.addresses[4]}
  no bgp ebgp-requires-policy
