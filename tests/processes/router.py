@@ -72,16 +72,18 @@ def free_port() -> int:
 class RunningRouter:
     """`headrace run` in a directory."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, more: str = "", command: tuple[str, ...] = ("-m", "common.cli.main", "run")):
+        """Start it; `more` is added to the configuration, `command` is what Python runs before the file's name."""
         self.directory = directory
         self.port, self.status_port = free_port(), free_port()
         self.run_dir = directory / "run"
         self.file = directory / "headrace.toml"
-        self.file.write_text(CONFIGURATION.format(directory=directory, port=self.port, status_port=self.status_port))
+        text = CONFIGURATION.format(directory=directory, port=self.port, status_port=self.status_port)
+        self.file.write_text(text + more)
         self.log = directory / "log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "common.cli.main", "run", str(self.file)],
+                [sys.executable, *command, str(self.file)],
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,

@@ -36,7 +36,10 @@ def run(name, config, instance, recorder):
         (run_dir / "second").touch()
         raise RuntimeError("a mistake in policy")
     loop = Loop()
-    recorder.beat(loop.clock.monotonic())
+    def beat():
+        recorder.beat(loop.clock.monotonic())
+        loop.call_later(0.1, beat)
+    beat()
     signal.signal(signal.SIGTERM, lambda number, frame: loop.stop())
     signal.signal(signal.SIGHUP, lambda number, frame: (run_dir / f"hup-{{name}}").touch())
     with wake_on_signals(loop):
@@ -64,7 +67,8 @@ def run_dir():
 def supervisor(run_dir):
     """A supervisor of four little stages in a process of its own."""
     (run_dir / "headrace.toml").write_text(
-        f'[router]\nasn = 65000\nrouter_id = "10.0.0.1"\nrun_dir = "{run_dir}"\n[supervisor]\nrestart_delay_s = 0.02\n'
+        f'[router]\nasn = 65000\nrouter_id = "10.0.0.1"\nrun_dir = "{run_dir}"\n'
+        "[supervisor]\nrestart_delay_s = 0.02\nhang_time_s = 2\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PROGRAM).format(run_dir=str(run_dir))],
@@ -110,6 +114,15 @@ def test_a_stage_that_dies_is_started_again_and_the_reason_is_kept(run_dir, supe
     assert again["speaker"]["pid"] == found["speaker"]["pid"]
     assert ask(run_dir, "supervisor", "0", "restart", 5, name="speaker.0")["restarted"] == ["speaker.0"]
     wait_for(lambda: (new := stages(run_dir)["speaker"])["restarts"] == 1 and new["state"] == "running")
+
+
+def test_a_stage_that_hangs_is_killed_and_started_again(run_dir, supervisor):
+    """A process that is stopped is noticed by its silence, and that is the reason given."""
+    found = wait_for(lambda: all_running(run_dir))
+    os.kill(found["rib"]["pid"], signal.SIGSTOP)
+    again = wait_for(lambda: (new := all_running(run_dir)) and new["rib"]["pid"] != found["rib"]["pid"] and new)
+    assert again["rib"]["reasons"][-1].startswith("no sign of life for")
+    assert {name: stage["restarts"] for name, stage in again.items()} == {"fib": 0, "rib": 1, "policy": 1, "speaker": 0}
 
 
 def test_sigterm_stops_the_speaker_first_and_the_fib_last(run_dir, supervisor):
