@@ -28,13 +28,19 @@ KEEP_S = 60.0
 
 @dataclass(slots=True, eq=False)
 class PeerGroup:
-    """One group's routes of one family, as they come from the exporter."""
+    """One group's routes of one family, as they come from the exporter; no follower where there are none to come."""
 
     group: str
     params: dict
     adj_rib_out: AdjRibOut
-    follower: Follower
+    follower: Follower | None
     leaving: Timer | None = None
+
+    @property
+    def lag(self) -> int:
+        """Changes that were chosen and have not come; 0 while a whole table comes or nobody sends."""
+        follower = self.follower
+        return follower.lag if follower is not None and follower.is_connected and not follower.is_in_snapshot else 0
 
 
 class PeerGroups:
@@ -69,7 +75,7 @@ class PeerGroups:
         key = (params["group"], family)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = self._make(params, family)
+            group = self._groups[key] = self._make(params, family, neighbor.config)
         if group.leaving is not None:
             group.leaving.cancel()
             group.leaving = None
@@ -91,10 +97,14 @@ class PeerGroups:
             self._forget(group)
 
     def _forget(self, group: PeerGroup) -> None:
-        group.follower.close()
+        if group.follower is not None:
+            group.follower.close()
         self._groups.pop((group.group, group.adj_rib_out.family), None)
 
-    def _make(self, params: dict, family: Family) -> PeerGroup:
+    def _make(self, params: dict, family: Family, neighbor: NeighborConfig) -> PeerGroup:
+        if self.config.tells_nothing(neighbor):
+            # An empty table is complete at once, and no stage has to send each change to somebody who drops it.
+            return PeerGroup(params["group"], params, AdjRibOut(family, self._seed, is_complete=True), None)
         expected = max((neighbor.expected_routes for neighbor in self.config.neighbors.values()), default=0)
         adj_rib_out = AdjRibOut(family, self._seed, share_of(family, expected))
         follower = self._bus.follow(

@@ -552,14 +552,7 @@ class Speaker(Stage):
         another peer's single change.
         """
         coming_in = max(table.journal.head - self._floor[family] for family, table in self.tables.items())
-        going_out = max(
-            (
-                group.follower.lag
-                for group in self.groups
-                if group.follower.is_connected and not group.follower.is_in_snapshot
-            ),
-            default=0,
-        )
+        going_out = max((group.lag for group in self.groups), default=0)
         return max(coming_in, going_out)
 
     def _regulate_reading(self) -> None:

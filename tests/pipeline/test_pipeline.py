@@ -152,3 +152,15 @@ def test_show_route_gives_all_candidates(pipeline):
     rest = pipeline.ask("rib", "routes", family="ipv4-unicast", after=page["next"])
     assert {row["prefix"] for row in page["routes"] + rest["routes"]} == {PREFIX, "192.0.2.0/24"}
     assert rest["next"] is None
+
+
+@pytest.mark.parametrize("export", ['export = { default = "reject" }', ""])
+def test_a_neighbor_that_is_told_nothing_costs_no_stage_anything(export):
+    """Where export policy refuses all, the peer gets its End-of-RIB and the exporter is not asked for a table."""
+    with Pipeline(CONFIG.replace("export = { learned_routes = true }", export)) as pipeline:
+        listener = pipeline.peer("listener")
+        assert not listener.told and listener.ended == set(Family)
+        assert pipeline.ask("exporter", "status")["groups"] == []
+        pipeline.peer("a").announce([PREFIX], as_path=[64601])
+        pipeline.settle()
+        assert not listener.told and not listener.faults
