@@ -188,12 +188,8 @@ class Neighbors:
         self._connected(neighbor, peering, connection, is_dialled=False)
 
     def _find(self, local: str, peer: str) -> Neighbor | None:
-        address = _canonical(peer)
         for neighbor in self._by_name.values():
-            config = neighbor.config
-            if _canonical(config.address) != address:
-                continue
-            if config.local_address is not None and _canonical(config.local_address) != _canonical(local):
+            if not is_from(neighbor.config, local, peer):
                 continue
             is_taken = neighbor.contender is not None or neighbor.peering.session.state is State.IDLE
             return None if is_taken else neighbor
@@ -369,6 +365,13 @@ class Neighbors:
             peering.session.on_time(self._now)
             self.settle(neighbor, peering)
         self._arm(neighbor)
+
+
+def is_from(config: NeighborConfig, local: str, peer: str) -> bool:
+    """Tell whether a connection between these addresses is one with a neighbor."""
+    if _canonical(config.address) != _canonical(peer):
+        return False
+    return config.local_address is None or _canonical(config.local_address) == _canonical(local)
 
 
 @lru_cache(4096)

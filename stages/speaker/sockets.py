@@ -1,4 +1,4 @@
-"""TCP for the speaker: listening, dialing, reading and writing; the only module of this stage that touches a socket.
+"""TCP for the speaker: listening, dialing, reading and writing; beside handover.py all of it that touches sockets.
 
 Owns descriptors, their options and the octets that wait to be sent. Never looks inside an octet, never knows a session.
 All sockets are non-blocking; reading and writing are bounded by the caller.
@@ -234,13 +234,18 @@ class Listener:
         port: int,
         admits: Callable[[str, str], bool],
         on_connection: Callable[[Connection], None],
+        pass_on: Callable[[socket.socket, str, str], bool] | None = None,
     ):
+        """With `pass_on` others may listen at the same address; it takes connections that are not for us, if it can."""
         self._loop = loop
         self._admits = admits
+        self._pass_on = pass_on
         self._on_connection = on_connection
         self._sock = socket.socket(_socket_family(address), socket.SOCK_STREAM)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if pass_on is not None:
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if self._sock.family == socket.AF_INET6:
                 self._sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             # Accepted sockets inherit the buffers, which have to be set before the handshake to count.
@@ -274,12 +279,27 @@ class Listener:
                     self._loop.remove(self._sock.fileno())
                     self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._resume)
                 return
-            local, peer = _name(sock.getsockname), _name(sock.getpeername)
-            if not peer or not self._admits(local, peer):
-                _refuse(sock)
-                continue
-            _set_options(sock)
-            self._on_connection(Connection(self._loop, sock))
+            if not admit(self._loop, sock, self._admits, self._on_connection, self._pass_on):
+                refuse(sock)
+
+
+def admit(
+    loop: Loop,
+    sock: socket.socket,
+    admits: Callable[[str, str], bool],
+    on_connection: Callable[[Connection], None],
+    pass_on: Callable[[socket.socket, str, str], bool] | None = None,
+) -> bool:
+    """Take a connection that has come in, or pass it on; return False if it is for nobody."""
+    local, peer = _name(sock.getsockname), _name(sock.getpeername)
+    if peer and admits(local, peer):
+        _set_options(sock)
+        on_connection(Connection(loop, sock))
+        return True
+    if peer and pass_on is not None and pass_on(sock, local, peer):
+        sock.close()
+        return True
+    return False
 
 
 def ipv6_beside(local_address: str) -> str | None:
@@ -354,7 +374,7 @@ def _set_options(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRAFFIC_CLASS)
 
 
-def _refuse(sock: socket.socket) -> None:
+def refuse(sock: socket.socket) -> None:
     """Close with a reset: nothing is owed to a stranger, and no state is kept for it."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

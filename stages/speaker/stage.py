@@ -33,15 +33,16 @@ from common.runtime.rights import CAP_NET_BIND_SERVICE
 from common.runtime.stage import Context, Stage
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.control import Questions
+from stages.speaker.handover import Handover
 from stages.speaker.intake import Intake
 from stages.speaker.metrics import export_metrics
-from stages.speaker.neighbors import Neighbor, Neighbors, Peering
+from stages.speaker.neighbors import Neighbor, Neighbors, Peering, is_from
 from stages.speaker.origination import local_source, originate
 from stages.speaker.peer_groups import PeerGroup, PeerGroups, share_of
 from stages.speaker.promises import Promises
 from stages.speaker.regroup import Regroup
 from stages.speaker.retention import Retention
-from stages.speaker.sockets import Listener, interface_of
+from stages.speaker.sockets import Listener, admit, interface_of, refuse
 from stages.speaker.sources import Source, Sources
 from stages.speaker.taps import Taps
 
@@ -99,6 +100,7 @@ class Speaker(Stage):
         self._server: Server | None = None
         self._taps: Taps | None = None
         self._listeners: dict[str, Listener] = {}
+        self._handover: Handover | None = None
         self._listen_retries: dict[str, Timer] = {}
         self._floor = dict.fromkeys(Family, 1)
         self._turn = 0
@@ -214,7 +216,7 @@ class Speaker(Stage):
         for name, new in wanted.items():
             if self.neighbors.get(name) is None:
                 self.neighbors.add(new, self._settings(config, new))
-        if (config.router.listen, config.router.port) != (former.router.listen, former.router.port):
+        if _listening(config) != _listening(former):
             self._stop_listening()
             self._listen()
 
@@ -303,6 +305,11 @@ class Speaker(Stage):
 
     def _listen(self) -> None:
         """Listen at the addresses configured; at all of both families if there are none."""
+        if len(speakers_of(self.config)) > 1:
+            try:
+                self._handover = Handover(self.context.loop, self.config.router.run_dir, self.instance, self._take_over)
+            except OSError as error:
+                event(self.context.log, "handover-failed", "error", problem=error)
         for address in self.config.router.listen or ("0.0.0.0", "::"):
             self._listen_at(address)
 
@@ -310,12 +317,32 @@ class Speaker(Stage):
         """Listen at one address; one that is not there, or not free, is tried again (an interface may come up)."""
         loop, port = self.context.loop, self.config.router.port
         try:
-            self._listeners[address] = Listener(loop, address, port, self.neighbors.admits, self.neighbors.accept)
+            self._listeners[address] = Listener(
+                loop,
+                address,
+                port,
+                self.neighbors.admits,
+                self.neighbors.accept,
+                self._pass_on if self._handover is not None else None,
+            )
         except OSError as error:
             event(self.context.log, "listen-failed", "error", address=address, port=port, problem=error)
             self._listen_retries[address] = loop.call_later(LISTEN_RETRY_S, lambda: self._listen_at(address))
 
+    def _pass_on(self, sock: socket.socket, local: str, peer: str) -> bool:
+        """Give a connection to the speaker whose neighbor it comes from."""
+        name = next((each.speaker for each in self.config.neighbors.values() if is_from(each, local, peer)), None)
+        return name not in (None, self.instance) and self._handover.pass_on(sock, name)
+
+    def _take_over(self, sock: socket.socket) -> None:
+        """Take a connection that another speaker has accepted."""
+        if not admit(self.context.loop, sock, self.neighbors.admits, self.neighbors.accept):
+            refuse(sock)
+
     def _stop_listening(self) -> None:
+        if self._handover is not None:
+            self._handover.close()
+            self._handover = None
         for retry in self._listen_retries.values():
             retry.cancel()
         for listener in self._listeners.values():
@@ -613,6 +640,16 @@ class Speaker(Stage):
         if connection.n_queued:
             self.neighbors.flush(neighbor, neighbor.peering)
         return has_told and neighbor.is_established and connection.n_queued < LOW_WATER_OCTETS
+
+
+def speakers_of(config: Config) -> set[str]:
+    """Return the instances of the speaker: those that hold sessions, and the one that originates."""
+    return {neighbor.speaker for neighbor in config.neighbors.values()} | {"0"}
+
+
+def _listening(config: Config) -> tuple:
+    """Return what the listening sockets depend on."""
+    return config.router.listen, config.router.port, len(speakers_of(config)) > 1
 
 
 def _router_id(config: Config) -> int:

@@ -156,3 +156,25 @@ def test_ipv6_listener_takes_no_ipv4(loop):
     assert first.port == second.port
     first.close()
     second.close()
+
+
+def test_speakers_that_listen_at_one_address_pass_connections_on(loop):
+    """Two listen at one port; a connection that its listener does not admit goes to `pass_on`, else it is reset."""
+    passed, taken = [], []
+
+    def pass_on(sock, local, peer):
+        passed.append(sock.dup())
+        return peer == "127.0.0.3"
+
+    first = Listener(loop, "127.0.0.1", 0, lambda local, peer: False, taken.append, pass_on)
+    second = Listener(loop, "127.0.0.1", first.port, lambda local, peer: False, taken.append, pass_on)
+    for source in ("127.0.0.3", "127.0.0.4"):
+        with socket.socket() as sock:
+            sock.bind((source, 0))
+            sock.connect(("127.0.0.1", first.port))
+            n_before = len(passed)
+            while len(passed) == n_before:
+                loop.turn()
+    assert not taken and len(passed) == 2
+    for each in (*passed, first, second):
+        each.close()
