@@ -208,9 +208,11 @@ class Notification:
 
     def __str__(self) -> str:
         text, within = self.shutdown_text, self.encapsulated
-        return (
-            format_error(self.code, self.subcode) + (f' "{text}"' if text else "") + (f": {within}" if within else "")
-        )
+        words = format_error(self.code, self.subcode) + (f' "{text}"' if text else "")
+        if within is None:
+            return words
+        # Hard Resets within one another, which make no sense, are not followed: there may be thousands.
+        return f"{words}: {format_error(within.code, within.subcode)}" if within.encapsulated else f"{words}: {within}"
 
 
 # ---- ROUTE-REFRESH --------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class Member:
     # The rows of the table as it was when the session came up, equal sets side by side; None once all were told.
     order: np.ndarray | None = None
     cursor: int = 0
+    # The peer has asked for the table again; it is told when the present telling, if there is one, has ended.
+    is_table_wanted: bool = False
     # The End-of-RIB is sent when the session has been told everything before this sequence; None: nothing is owed.
     end_of_rib_after: int | None = 0
     # Changes before this sequence say nothing of what it holds: it was told the table out of their order.
@@ -210,18 +212,27 @@ class AdjRibOut:
         return rows
 
     def tell_again(self, member: Member) -> None:
-        """Tell a member the whole table once more (RFC 2918)."""
-        if self.is_complete:
-            member.order = self.exports.ordered(self.attributes.capacity)
-            member.cursor = 0
-            member.exact_from = NEVER
-            member.end_of_rib_after = self.journal.head
+        """Tell a member the whole table once more (RFC 2918).
+
+        However often a peer asks while the table is told, it is told once more: ordering it costs too much to be done
+        for each of many requests in one read.
+        """
+        is_about_to_be_told = member.order is not None and member.cursor == 0
+        member.is_table_wanted = self.is_complete and not is_about_to_be_told
+
+    def _begin_again(self, member: Member) -> None:
+        member.is_table_wanted = False
+        member.order = self.exports.ordered(self.attributes.capacity)
+        member.cursor = 0
+        member.exact_from = NEVER
+        member.end_of_rib_after = self.journal.head
 
     def is_in_step(self, member: Member) -> bool:
         """Tell whether a member has been told everything."""
         if not self.is_complete or member.is_paused:
             return True
-        return member.order is None and member.sequence == self.journal.head and member.end_of_rib_after is None
+        is_told = member.order is None and not member.is_table_wanted
+        return is_told and member.sequence == self.journal.head and member.end_of_rib_after is None
 
     def collect(self) -> None:
         """Forget prefixes that are gone and every member has been told so."""
@@ -271,6 +282,8 @@ class AdjRibOut:
         """Return UPDATEs with the next of what a member has not been told, empty when it is in step."""
         if not self.is_complete or member.is_paused:
             return []
+        if member.is_table_wanted and member.order is None:
+            self._begin_again(member)
         position = max(member.sequence, member.exact_from) if member.order is None else 0
         rows = self._next_rows(member)
         member.make_room(self.prefixes.capacity)

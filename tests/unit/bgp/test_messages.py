@@ -116,6 +116,12 @@ def test_notification_data_is_cut_to_the_message():
     assert len(Notification(3, 1, bytes(5000)).encode()) == 4096
 
 
+def test_hard_resets_within_one_another_have_words():
+    """A NOTIFICATION full of Hard Resets, one in the other, can be logged (RFC 8538 §3.1)."""
+    assert str(Notification(6, 9, b"\6\2")) == "Cease: Hard Reset: Cease: Administrative Shutdown"
+    assert str(Notification(6, 9, b"\6\x09" * 30000)).startswith("Cease: Hard Reset")
+
+
 def test_notification_without_codes_is_an_error():
     """A NOTIFICATION of less than 21 octets has a bad length."""
     with pytest.raises(MessageHeaderError):
