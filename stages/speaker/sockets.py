@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from common.runtime.loop import Loop, Timer
+from common.runtime.processes import is_reserved
 
 # Where the kernel lets us (CAP_NET_ADMIN); elsewhere its own tuning does better than the most that could be asked for.
 SOCKET_BUFFER_OCTETS = 4 << 20
@@ -235,10 +236,15 @@ class Listener:
         admits: Callable[[str, str], bool],
         on_connection: Callable[[Connection], None],
         pass_on: Callable[[socket.socket, str, str], bool] | None = None,
+        on_shortage: Callable[[], None] = lambda: None,
     ):
-        """With `pass_on` others may listen at the same address; it takes connections that are not for us, if it can."""
+        """With `pass_on` others may listen at the same address; it takes connections that are not for us, if it can.
+
+        `on_shortage` is called when connections have to wait because descriptors run out.
+        """
         self._loop = loop
         self._admits = admits
+        self._on_shortage = on_shortage
         self._pass_on = pass_on
         self._on_connection = on_connection
         self._sock = socket.socket(_socket_family(address), socket.SOCK_STREAM)
@@ -275,12 +281,20 @@ class Listener:
                 sock, _peer = self._sock.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # Still readable: asking again at once would only keep the processor busy.
-                    self._loop.remove(self._sock.fileno())
-                    self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._resume)
+                    self._wait()
+                return
+            if is_reserved(sock.fileno()):
+                refuse(sock)
+                self._wait()
                 return
             if not admit(self._loop, sock, self._admits, self._on_connection, self._pass_on):
                 refuse(sock)
+
+    def _wait(self) -> None:
+        """Accept nothing for a while: asking again at once would only keep the processor busy."""
+        self._loop.remove(self._sock.fileno())
+        self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._resume)
+        self._on_shortage()
 
 
 def admit(

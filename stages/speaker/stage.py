@@ -324,10 +324,14 @@ class Speaker(Stage):
                 self.neighbors.admits,
                 self.neighbors.accept,
                 self._pass_on if self._handover is not None else None,
+                self._on_shortage,
             )
         except OSError as error:
             event(self.context.log, "listen-failed", "error", address=address, port=port, problem=error)
             self._listen_retries[address] = loop.call_later(LISTEN_RETRY_S, lambda: self._listen_at(address))
+
+    def _on_shortage(self) -> None:
+        event(self.context.log, "descriptors-short", "error", effect="no connection is accepted for a while")
 
     def _pass_on(self, sock: socket.socket, local: str, peer: str) -> bool:
         """Give a connection to the speaker whose neighbor it comes from."""

@@ -178,3 +178,21 @@ def test_speakers_that_listen_at_one_address_pass_connections_on(loop):
     assert not taken and len(passed) == 2
     for each in (*passed, first, second):
         each.close()
+
+
+def test_the_last_descriptors_are_left_alone(loop, monkeypatch):
+    """A connection that would take one of the last descriptors is refused, told of, and others are accepted later."""
+    accepted, shortages = [], []
+    monkeypatch.setattr(sockets, "is_reserved", lambda descriptor: not shortages)
+    listener = Listener(
+        loop, "127.0.0.1", 0, lambda local, peer: True, accepted.append, on_shortage=lambda: shortages.append(1)
+    )
+    with socket.create_connection(("127.0.0.1", listener.port)) as refused:
+        until(loop, lambda: shortages)
+        with pytest.raises(ConnectionResetError):
+            refused.recv(1)
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        loop.clock.advance(sockets.ACCEPT_PAUSE_S)
+        until(loop, lambda: accepted)
+    accepted[0].abort()
+    listener.close()
