@@ -100,13 +100,14 @@ class AdjRibIn:
         """
         if is_snapshot:
             rows = rows[self.routes.attributes[rows] != 0]
-        prefix_rows = self.routes.prefix[rows]
-        local, set_offset, set_octets = self.attributes.extract(self.routes.attributes[rows])
-        source, sources = self.sources.localize(self.routes.source[rows])
+        prefix_rows, numbers, ids = self.routes.columns_of(rows)
+        local, set_offset, set_octets = self.attributes.extract(ids)
+        source, sources = self.sources.localize(numbers)
+        hi, lo, length = self.prefixes.columns_of(prefix_rows)
         columns = {
-            "hi": self.prefixes.hi(prefix_rows),
-            "lo": self.prefixes.lo(prefix_rows) if self.family.is_wide else np.empty(0, np.uint64),
-            "length": self.prefixes.length(prefix_rows),
+            "hi": hi,
+            "lo": lo,
+            "length": length,
             "source": source,
             "set": local,
             "reason": np.zeros(len(rows), np.uint8),

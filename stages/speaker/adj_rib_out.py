@@ -20,9 +20,13 @@ from common.kernels.exports import ExportTable
 from common.kernels.journal import Journal
 from common.kernels.prefixes import PrefixTable
 
-# Rows a member is told in one go, and octets their UPDATEs may fill before they are queued.
+# Rows a member is told in one go at most, octets that they are to fill about, and octets packed at a time.
 ROWS_PER_TURN = 8192
+TURN_OCTETS = 1 << 18
 CHUNK_OCTETS = 1 << 18
+# Fewer rows than this are never worth a turn; and what a row is taken to fill before any was told.
+MIN_ROWS_PER_TURN = 32
+FIRST_OCTETS_PER_ROW = 512.0
 COLLECT_ENTRIES = 65536
 # Rows forgotten after which it is worth looking for sets that nobody refers to.
 SWEEP_ROWS = 4096
@@ -51,6 +55,8 @@ class Member:
     is_recovering: bool = False
     # On its way to another group (regroup.py): told nothing meanwhile.
     is_paused: bool = False
+    # What rows have filled lately: a member that reads slowly is not to have much waiting for its connection.
+    octets_per_row: float = FIRST_OCTETS_PER_ROW
     n_updates: int = 0
     n_too_long: int = 0
 
@@ -292,6 +298,8 @@ class AdjRibOut:
         chunks = self._pack_withdrawals(member, withdraw) if len(withdraw) else []
         if len(announce):
             chunks += self._pack_announcements(member, announce, held)
+        if len(rows):
+            member.octets_per_row = (member.octets_per_row + sum(map(len, chunks)) / len(rows) + 1) / 2
         if self._owes_end_of_rib(member):
             member.end_of_rib_after = None
             member.n_updates += 1
@@ -299,10 +307,11 @@ class AdjRibOut:
         return chunks
 
     def _next_rows(self, member: Member) -> np.ndarray:
+        n_rows = max(MIN_ROWS_PER_TURN, min(ROWS_PER_TURN, int(TURN_OCTETS / member.octets_per_row)))
         if member.order is None:
-            rows, member.sequence = self.journal.read(member.sequence, ROWS_PER_TURN)
+            rows, member.sequence = self.journal.read(member.sequence, n_rows)
             return rows
-        end = self._end_of_set(member.order, member.cursor + ROWS_PER_TURN)
+        end = self._end_of_set(member.order, member.cursor + n_rows, n_rows // 2)
         rows = member.order[member.cursor : end]
         # What has changed since the session came up comes with the changes.
         rows = rows[self._age(rows) > self.journal.head - member.sequence]
@@ -314,13 +323,13 @@ class AdjRibOut:
                 member.exact_from = self.journal.head
         return rows
 
-    def _end_of_set(self, order: np.ndarray, end: int) -> int:
+    def _end_of_set(self, order: np.ndarray, end: int, n_near: int) -> int:
         """Return where the set at `end` begins, if that is near: no set is cut in two without need."""
         if end >= len(order):
             return len(order)
-        near = self.exports.sets[order[end - ROWS_PER_TURN // 2 : end + 1]]
+        near = self.exports.sets[order[end - n_near : end + 1]]
         borders = np.flatnonzero(near[1:] != near[:-1])
-        return end - ROWS_PER_TURN // 2 + int(borders[-1]) + 1 if len(borders) else end
+        return end - n_near + int(borders[-1]) + 1 if len(borders) else end
 
     def _owes_end_of_rib(self, member: Member) -> bool:
         after = member.end_of_rib_after
@@ -379,9 +388,7 @@ class AdjRibOut:
 
     def prefix_columns(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the prefixes of rows as columns (hi, lo, length)."""
-        lo = self.prefixes.lo(rows) if self.family.is_wide else _NO_LOW_HALVES
-        return self.prefixes.hi(rows), lo, self.prefixes.length(rows)
+        return self.prefixes.columns_of(rows)
 
 
 _NO_PATH_IDS = np.empty(0, np.uint32)
-_NO_LOW_HALVES = np.empty(0, np.uint64)

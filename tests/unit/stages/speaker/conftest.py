@@ -117,6 +117,8 @@ class Peer:
         self.sock = socket.socket()
         self.sock.bind((address, 0))
         self.sock.setblocking(False)
+        # Time is turned by hand: what is sent must not wait for an acknowledgement.
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.connect_ex(("127.0.0.1", router.port))
 
     def send(self, octets: bytes) -> None:

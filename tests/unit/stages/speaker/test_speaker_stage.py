@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from common.bgp.capabilities import Capabilities
 from common.bgp.constants import NONE, CeaseSubcode, Family
 from common.bgp.messages import KEEPALIVE, Open, RouteRefresh, encode_message
-from common.bgp.session import State
+from common.bgp.session import SEND_HOLD_TIME_S, State
 from common.kernels import pack
 from tests.unit.stages.speaker.conftest import attribute_set, update
 
@@ -400,3 +400,42 @@ def test_new_reader_gets_sessions_routes_and_end_of_rib(router):
     later = type(router.reader)(router.make_bus("rib"))
     router.run_until(lambda: later.events == [("a", UP), ("a", END_OF_RIB)])
     assert later.routes == router.reader.routes
+
+
+def test_a_peer_that_stops_reading_delays_nobody_and_is_closed(router):
+    """It is sent no more than its connection takes, others get all; after the send-hold time it goes (RFC 9687).
+
+    Its own KEEPALIVEs keep coming all the while, so the hold timer has nothing to complain of.
+    """
+    a, b = router.peer("a").open(), router.peer("b").open()
+    n_routes = 3000
+    for n in range(n_routes):
+        octets = attribute_set([65000, n + 1], communities=[n * 1000 + i for i in range(900)])
+        router.exporter.put(f"10.{n // 256}.{n % 256}.0/24", octets)
+    held = set()
+
+    def b_has_all() -> bool:
+        b.read()
+        held.update(body[-3:] for kind, body in b.messages if kind == 2)
+        b.messages.clear()
+        return len(held) >= n_routes
+
+    router.run_until(b_has_all)
+    stuck = router.speaker.neighbors.get("a")
+    assert 0 < stuck.peering.connection.n_queued < 1 << 20
+    assert router.ask("neighbor", name="a")["tables"]["ipv4-unicast"]["lag"] > 0
+    for _ in range(int(SEND_HOLD_TIME_S / 10) - 1):
+        router.clock.advance(10)
+        for peer in (a, b):
+            peer.send(KEEPALIVE)
+        router.run_until_quiet()
+        b.read()
+    assert stuck.is_established
+    router.clock.advance(20)
+    for peer in (a, b):
+        peer.send(KEEPALIVE)
+    router.run_until_quiet()
+    assert not stuck.is_established and router.speaker.neighbors.get("b").is_established
+    assert "Send Hold Timer Expired" in stuck.peering.session.record.last_error
+    router.exporter.put("10.200.0.0/16", attribute_set([65000, 1]))
+    router.run_until(lambda: b.read() or any(body[-2:] == bytes([10, 200]) for kind, body in b.messages if kind == 2))
