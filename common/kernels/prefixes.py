@@ -158,6 +158,24 @@ class PrefixTable:
                 longest = max(longest, run)
         return longest
 
+    def columns_of(self, rows: cython.const[cython.uint][::1]):
+        """Return (hi, lo, length) of the prefixes at `rows`, in one pass; `lo` is empty for a narrow table."""
+        n: cython.Py_ssize_t = rows.shape[0]
+        hi_of = np.empty(n, np.uint64)
+        lo_of = np.empty(n if self.is_wide else 0, np.uint64)
+        length_of = np.empty(n, np.uint8)
+        hi: cython.ulonglong[::1] = memoryview(hi_of)
+        lo: cython.ulonglong[::1] = memoryview(lo_of)
+        length: cython.uchar[::1] = memoryview(length_of)
+        i: cython.Py_ssize_t
+        with cython.nogil:
+            for i in range(n):
+                hi[i] = self._hi[rows[i]]
+                length[i] = self._length[rows[i]]
+                if self.is_wide:
+                    lo[i] = self._lo[rows[i]]
+        return hi_of, lo_of, length_of
+
     # ---- batches ----------------------------------------------------------------------------------------------
 
     def intern(

@@ -144,6 +144,23 @@ class RouteTable:
         """Live routes of each source (uint32 by source)."""
         return self.n_by_source_column
 
+    def columns_of(self, rows: cython.const[cython.uint][::1]):
+        """Return (prefix row, source, attributes) of the routes at `rows` (uint32 each), in one pass."""
+        n: cython.Py_ssize_t = rows.shape[0]
+        prefix_of = np.empty(n, np.uint32)
+        source_of = np.empty(n, np.uint32)
+        attributes_of = np.empty(n, np.uint32)
+        prefix: cython.uint[::1] = memoryview(prefix_of)
+        source: cython.uint[::1] = memoryview(source_of)
+        attributes: cython.uint[::1] = memoryview(attributes_of)
+        i: cython.Py_ssize_t
+        with cython.nogil:
+            for i in range(n):
+                prefix[i] = self._prefix[rows[i]]
+                source[i] = self._source[rows[i]]
+                attributes[i] = self._attributes[rows[i]]
+        return prefix_of, source_of, attributes_of
+
     def rows_of(self, prefix_row: cython.uint):
         """Return the rows (uint32) of one prefix, tombstones among them."""
         rows = []

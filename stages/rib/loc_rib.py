@@ -158,16 +158,18 @@ class LocRib:
         return self._gathered(rows, n_paths, paths, reasons, MULTIPATH)
 
     def _gathered(self, rows, n_paths, paths, reasons, view: str) -> tuple[dict[str, np.ndarray], dict]:
-        source, sources = self.sources.localize(self.routes.source[paths])
+        _, numbers, ids = self.routes.columns_of(paths)
+        source, sources = self.sources.localize(numbers)
         if len(paths):
-            local, set_offset, set_octets = self.attributes.extract(self.routes.attributes[paths])
+            local, set_offset, set_octets = self.attributes.extract(ids)
             sets = {"set_offset": set_offset, "set_octets": set_octets}
         else:
             local, sets = _NO_ROWS, no_sets()
+        hi, lo, length = self.prefixes.columns_of(rows)
         columns = {
-            "hi": self.prefixes.hi(rows),
-            "lo": self.prefixes.lo(rows) if self.family.is_wide else np.empty(0, np.uint64),
-            "length": self.prefixes.length(rows),
+            "hi": hi,
+            "lo": lo,
+            "length": length,
             "n_paths": n_paths,
             "path_source": source,
             "path_set": local,

@@ -83,6 +83,8 @@ class Both:
             rows = table.rows_of(prefix)
             assert set(table.prefix[rows].tolist()) <= {prefix}
             held |= dict(zip(self.routes_at(rows), table.attributes[rows].tolist(), strict=True))
+            columns = (table.prefix, table.source, table.attributes)
+            assert [of.tolist() for of in table.columns_of(rows)] == [column[rows].tolist() for column in columns]
         assert {route: id for route, id in held.items() if id != 0} == model.live
         assert {route for route, id in held.items() if id == 0} == model.tombstones
         assert (table.n_live, table.n_tombstones) == (len(model.live), len(model.tombstones))
