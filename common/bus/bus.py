@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from common.bus.batch import START, Batch, Position
-from common.bus.channels import control_endpoint, endpoint
 from common.bus.control import Control, Handler
+from common.bus.doors import listen
 from common.bus.follower import CREDIT, Follower, Link, Recorder
+from common.bus.places import Places
 from common.bus.relay import Relay, Upstream
 from common.bus.server import Server
 from common.bus.wire import Request, Transport
@@ -30,8 +31,10 @@ class Bus:
         transport: Transport,
         log: Log,
         recorder: Recorder | None = None,
+        places: Places | None = None,
     ):
         self.run_dir = run_dir
+        self.places = places or Places(run_dir)
         self._recorder = recorder
         self.stage = stage
         self.instance = instance
@@ -44,15 +47,14 @@ class Bus:
 
     def endpoint(self, stage: str, instance: str = "0") -> str:
         """Return where another stage serves."""
-        return endpoint(self.run_dir, stage, instance)
+        return self.places.bus(stage, instance)
 
     def serve(self) -> Server:
         """Return this stage's server, bound at its endpoint at the first call; add channels to it."""
         if self._server is None:
             server = self._server = Server(self._log)
-            server.port = self._transport.listen(
-                self.endpoint(self.stage, self.instance), server.on_frames, server.on_gone
-            )
+            served = self.places.served_bus(self.stage, self.instance)
+            server.port = listen(self._transport, served, server.on_frames, server.on_gone)
         return self._server
 
     def follow(
@@ -100,9 +102,8 @@ class Bus:
         """Answer these questions, beside those of earlier calls."""
         if self._control is None:
             control = self._control = Control(self._log)
-            control.port = self._transport.listen(
-                control_endpoint(self.run_dir, self.stage, self.instance), control.on_frames, control.on_gone
-            )
+            served = self.places.served_control(self.stage, self.instance)
+            control.port = listen(self._transport, served, control.on_frames, control.on_gone)
         self._control.handlers.update(handlers)
         return self._control
 

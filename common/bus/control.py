@@ -50,7 +50,13 @@ class Control:
         except SchemaError as error:
             event(self._log, "control-garbage", "warning", peer=peer, problem=error)
             return
-        self.port.send(peer, [msgpack.packb(self.answer(question), default=_plain)])
+        grant = self.port.grant_of(peer)
+        if grant is None or grant.may_ask(question.get("ask")):
+            answer = self.answer(question)
+        else:
+            event(self._log, "question-refused", "warning", key=grant, ask=question.get("ask"))
+            answer = {"error": f"the key {grant} may not ask {question.get('ask')!r:.60}"}
+        self.port.send(peer, [msgpack.packb(answer, default=_plain)])
 
     def on_gone(self, peer: bytes) -> None:
         """Nothing is kept of who has asked."""

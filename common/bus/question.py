@@ -3,6 +3,7 @@
 Owns one ZeroMQ socket for as long as the question lasts. The form of question and answer is in control.py.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,15 @@ class ControlError(Exception):
     """The question cannot be answered; the text says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Keys for a question to another machine: the asker's own two, and the public one of whoever is asked."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+    server: bytes = b""
+
+
 def ask(
     run_dir: str | Path, stage: str, instance: str = "0", question: str = "status", timeout_s: float = 2.0, **arguments
 ) -> dict[str, Any]:
@@ -21,22 +31,36 @@ def ask(
 
     Raises ControlError with the stage's reason, TimeoutError when no answer comes in time.
     """
-    endpoint = f"ipc://{run_dir}/{stage}.{instance}.control"
-    octets = _exchange(endpoint, msgpack.packb({"ask": question, **arguments}), timeout_s)
+    try:
+        return ask_at(f"ipc://{run_dir}/{stage}.{instance}.control", question, timeout_s, **arguments)
+    except TimeoutError:
+        raise TimeoutError(f"{stage}.{instance} did not answer within {timeout_s:g} s") from None
+
+
+def ask_at(
+    endpoint: str, question: str = "status", timeout_s: float = 2.0, curve: Curve | None = None, **arguments
+) -> dict[str, Any]:
+    """Put a question to whoever answers at an endpoint; see `ask`."""
+    octets = _exchange(endpoint, msgpack.packb({"ask": question, **arguments}), timeout_s, curve)
     if octets is None:
-        raise TimeoutError(f"{stage}.{instance} did not answer within {timeout_s:g} s")
+        raise TimeoutError(f"no answer from {endpoint} within {timeout_s:g} s")
     answer = msgpack.unpackb(octets, strict_map_key=False)
     if "error" in answer:
         raise ControlError(answer["error"])
     return answer
 
 
-def _exchange(endpoint: str, octets: bytes, timeout_s: float) -> bytes | None:
+def _exchange(endpoint: str, octets: bytes, timeout_s: float, curve: Curve | None) -> bytes | None:
     """Send one frame and return the one that answers it, None if none does in time."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RECONNECT_IVL, 10)
         socket.set(zmq.SNDTIMEO, int(timeout_s * 1000))
+        socket.set(zmq.IPV6, int(endpoint.startswith("tcp://")))
+        if curve is not None:
+            socket.set(zmq.CURVE_SERVERKEY, curve.server)
+            socket.set(zmq.CURVE_PUBLICKEY, curve.public)
+            socket.set(zmq.CURVE_SECRETKEY, curve.secret)
         socket.connect(endpoint)
         socket.send(octets)
         while socket.poll(int(timeout_s * 1000)):
@@ -44,3 +68,16 @@ def _exchange(endpoint: str, octets: bytes, timeout_s: float) -> bytes | None:
             if len(answer) == 1 and answer[0]:  # an empty one only asks whether we are still there
                 return answer[0]
     return None
+
+
+def new_keys() -> tuple[bytes, bytes]:
+    """Return a new pair of keys, (public, secret), 40 characters each."""
+    return zmq.curve_keypair()
+
+
+def public_of(secret: bytes) -> bytes:
+    """Return the public key of a secret one; raise ValueError if it is none."""
+    try:
+        return zmq.curve_public(secret)
+    except zmq.ZMQError:
+        raise ValueError("no secret key") from None

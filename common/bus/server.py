@@ -223,6 +223,9 @@ class Server:
                 raise Refused(
                     f"schema {message.fingerprint:.40} of the reader is not schema {FINGERPRINT} of the owner"
                 )
+            grant = self.port.grant_of(peer)
+            if grant is not None and not grant.may_follow(request.channel, request.is_tap):
+                raise Refused(f"the key {grant} may not follow {request.channel:.80}")
             if len(self._order) >= MAX_READERS:
                 raise Refused(f"already {MAX_READERS} readers")
             source = self._open(request)

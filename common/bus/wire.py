@@ -74,6 +74,9 @@ class ListenPort(Protocol):
     def send(self, peer: bytes, frames: list) -> bool:
         """Send one message; return False if the peer is gone."""
 
+    def grant_of(self, peer: bytes) -> Any:
+        """Return what a peer may do (keyring.Grant), None for one that may do everything."""
+
     def close(self) -> None: ...
 
 

@@ -1,4 +1,6 @@
-"""The transport between processes: ZeroMQ over ipc sockets. Only this module and question.py import zmq.
+"""The transport between processes: ZeroMQ over ipc sockets, between machines over tcp with CurveZMQ.
+
+Only this module and question.py import zmq.
 
 Owns the process's ZeroMQ context and every ZeroMQ socket. One ROUTER a stage, one DEALER for each (stage, endpoint).
 Never queues without bound: what an owner sends is bounded by its readers' credit, what a stranger sends by the
@@ -7,6 +9,10 @@ counts and drops them.
 
 ZeroMQ does not tell a ROUTER which peer has gone, only that one has. On such an event each peer is sent an empty
 message; to one that is gone it cannot be sent (ROUTER_MANDATORY).
+
+A tcp endpoint beyond loopback is opened only with keys. Who connects there is asked for its key before anything it
+sends is looked at (ZAP, RFC 27 of ZeroMQ); a key that is not accepted, like anything that is no handshake, is counted,
+logged with a limit, and cut off.
 """
 
 import contextlib
@@ -17,9 +23,13 @@ import stat
 from pathlib import Path
 
 import zmq
+from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
+from common.bus.keyring import Grant, Keyring
 from common.bus.wire import MAX_REQUEST_OCTETS
+from common.config.bus import is_loopback
+from common.runtime.log import Log, event
 from common.runtime.loop import Loop
 
 COPY_BELOW_OCTETS = 1 << 17
@@ -31,6 +41,18 @@ MAX_BATCH_OCTETS = 1 << 30
 ROUTER_QUEUE = 4096
 PROBE_AGAIN_S = (0.05, 1.0)
 MAX_PATH_OCTETS = 107
+
+# Over tcp. A connection that is silent although it is asked is taken for cut.
+HEARTBEAT_MS = 2000
+SILENCE_MS = 6000
+HANDSHAKE_MS = 5000
+CONNECT_MS = 3000
+BACKLOG = 64
+NOBODY = Grant("", "")
+ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+HANDSHAKE_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 
 # The plain methods and numbers: pyzmq's own wrap each result in an enumeration, which costs more than the call.
 _get = zmq.backend.Socket.get
@@ -61,17 +83,65 @@ class EndpointBusy(OSError):
 class ZmqTransport:
     """The transport of one stage."""
 
-    def __init__(self, loop: Loop):
+    def __init__(self, loop: Loop, keyring: Keyring | None = None, log: Log | None = None):
         self._loop = loop
+        self._keyring = keyring or Keyring()
+        self._log = log or Log()
+        self._gate: _Gate | None = None
 
     def listen(self, endpoint: str, on_frames, on_gone) -> "ZmqListenPort":
-        return ZmqListenPort(self._loop, endpoint, on_frames, on_gone)
+        """Bind; raise OSError for a tcp endpoint that others can reach and that there is no key for."""
+        if is_to_be_secured(endpoint, self._keyring.has_own) and self._gate is None:
+            self._gate = _Gate(self._loop, self._keyring, self._log)
+        return ZmqListenPort(self._loop, endpoint, on_frames, on_gone, self._keyring, self._log)
 
     def connect(self, endpoint: str, on_frames, on_up, on_down) -> "ZmqConnectPort":
-        return ZmqConnectPort(self._loop, endpoint, on_frames, on_up, on_down)
+        """Connect; raise OSError for a tcp endpoint that others can reach and that there are no keys for."""
+        return ZmqConnectPort(self._loop, endpoint, on_frames, on_up, on_down, self._keyring, self._log)
 
     def close(self) -> None:
-        """Nothing of its own is open: the context belongs to the process and ends with it."""
+        """Close what is its own; the context belongs to the process and ends with it."""
+        if self._gate is not None:
+            self._gate.close()
+
+
+def is_to_be_secured(endpoint: str, has_keys: bool) -> bool:
+    """Tell whether an endpoint is one for keys; raise OSError where it must be and there are none."""
+    if not endpoint.startswith("tcp://"):
+        return False
+    if not has_keys and not is_loopback(endpoint):
+        raise OSError(errno.EACCES, "can be reached from other machines, and is not opened without keys", endpoint)
+    return has_keys
+
+
+class _Gate:
+    """Answers ZeroMQ's question whether a key is accepted (ZAP)."""
+
+    def __init__(self, loop: Loop, keyring: Keyring, log: Log):
+        self._keyring = keyring
+        self._log = log
+        self._socket = context().socket(zmq.REP)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.bind(ZAP_ENDPOINT)
+        self._queue = _SocketQueue(loop, self._socket, self._on_question)
+
+    def close(self) -> None:
+        self._queue.close()
+        self._socket.close()
+
+    def _on_question(self, frames: list) -> None:
+        """version, request, domain, address, identity, mechanism, key -> version, request, code, text, user, {}"""
+        version, request, _, address, _, mechanism, *credentials = (frame.bytes for frame in frames)
+        grant = None
+        if mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32:
+            grant = self._keyring.accepted.get(z85.encode(credentials[0]))
+        if grant is None:
+            event(self._log, "stranger-refused", "warning", address=address.decode(errors="replace"))
+            answer = [b"400", b"this key is not accepted", b"", b""]
+        else:
+            answer = [b"200", b"", grant.name.encode(), b""]
+        self._queue.is_suspect = True
+        send(self._socket, [version, request, *answer])
 
 
 class _SocketQueue:
@@ -140,11 +210,13 @@ def send(socket: zmq.Socket, frames: list) -> None:
 class ZmqListenPort:
     """A ROUTER."""
 
-    def __init__(self, loop: Loop, endpoint: str, on_frames, on_gone):
+    def __init__(self, loop: Loop, endpoint: str, on_frames, on_gone, keyring: Keyring, log: Log):
         self._loop = loop
+        self._log = log
+        self._grants = {grant.name: grant for grant in keyring.accepted.values()}
         self._on_frames = on_frames
         self._on_gone = on_gone
-        self._peers: set[bytes] = set()
+        self._peers: dict[bytes, Grant | None] = {}
         self._probes: list = []
         self._socket = context().socket(zmq.ROUTER)
         self._socket.set(zmq.LINGER, 0)
@@ -152,7 +224,15 @@ class ZmqListenPort:
         self._socket.set(zmq.RCVHWM, ROUTER_QUEUE)
         self._socket.set(zmq.MAXMSGSIZE, MAX_REQUEST_OCTETS)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._is_secured = is_to_be_secured(endpoint, keyring.has_own)
+        if endpoint.startswith("tcp://"):
+            prepare_tcp(self._socket)
+            self._socket.set(zmq.BACKLOG, BACKLOG)
+        if self._is_secured:
+            self._socket.set(zmq.CURVE_SERVER, 1)
+            self._socket.set(zmq.CURVE_SECRETKEY, keyring.secret)
+            self._socket.set(zmq.ZAP_DOMAIN, b"headrace")
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILED)
         try:
             bind(self._socket, endpoint)
         except Exception:
@@ -171,7 +251,7 @@ class ZmqListenPort:
         except zmq.ZMQError as error:
             if error.errno not in (errno.EHOSTUNREACH, zmq.EAGAIN):
                 raise
-            self._peers.discard(peer)
+            self._peers.pop(peer, None)
             return False
         return True
 
@@ -183,12 +263,27 @@ class ZmqListenPort:
         self._socket.disable_monitor()
         self._socket.close()
 
+    def grant_of(self, peer: bytes) -> Grant | None:
+        """Return what a peer may do, None for one that may do everything: it was let in by the run directory."""
+        return self._peers.get(peer, NOBODY if self._is_secured else None)
+
+    def _granted(self, frame: zmq.Frame) -> Grant:
+        """Return what the key this came with may do; the gate has named its owner."""
+        try:
+            return self._grants.get(frame.get("User-Id"), NOBODY)
+        except zmq.ZMQError:  # no gate was asked
+            return NOBODY
+
     def _on_message(self, frames: list) -> None:
         peer = frames[0].bytes
-        self._peers.add(peer)
+        if peer not in self._peers:
+            self._peers[peer] = self._granted(frames[-1]) if self._is_secured else None
         self._on_frames(peer, frames[1:])
 
     def _on_event(self, frames: list) -> None:
+        if parse_monitor_message([frame.bytes for frame in frames])["event"] & HANDSHAKE_FAILED:
+            event(self._log, "handshake-failed", "warning", endpoint=self._socket.get(zmq.LAST_ENDPOINT))
+            return
         # The connection may not have been taken out of the ROUTER yet, so it is asked about again a little later.
         self._probe()
         self._probes = [probe for probe in self._probes if probe.is_pending]
@@ -204,7 +299,9 @@ class ZmqListenPort:
 class ZmqConnectPort:
     """A DEALER that belongs to one endpoint and reconnects by itself."""
 
-    def __init__(self, loop: Loop, endpoint: str, on_frames, on_up, on_down):
+    def __init__(self, loop: Loop, endpoint: str, on_frames, on_up, on_down, keyring: Keyring, log: Log):
+        self._endpoint = endpoint
+        self._log = log
         self._on_up = on_up
         self._on_down = on_down
         self._socket = context().socket(zmq.DEALER)
@@ -216,7 +313,16 @@ class ZmqConnectPort:
         self._socket.set(zmq.IMMEDIATE, 1)
         self._socket.set(zmq.RECONNECT_IVL, 10)
         self._socket.set(zmq.RECONNECT_IVL_MAX, 500)
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        server = keyring.servers.get(endpoint)
+        if endpoint.startswith("tcp://"):
+            prepare_tcp(self._socket)
+        if is_to_be_secured(endpoint, keyring.has_own and server is not None):
+            self._socket.set(zmq.CURVE_SERVERKEY, server)
+            self._socket.set(zmq.CURVE_PUBLICKEY, keyring.public)
+            self._socket.set(zmq.CURVE_SECRETKEY, keyring.secret)
+        self._monitor = self._socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILED
+        )
         self._queues = [
             _SocketQueue(loop, self._monitor, self._on_event),
             _SocketQueue(loop, self._socket, on_frames),
@@ -247,18 +353,39 @@ class ZmqConnectPort:
         what = parse_monitor_message([frame.bytes for frame in frames])["event"]
         if what == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._on_up()
+        elif what & HANDSHAKE_FAILED:
+            event(self._log, "link-refused", "warning", endpoint=self._endpoint)
         else:
             self._on_down()
+
+
+# ---- tcp and keys -------------------------------------------------------------------------------------------------
+
+
+def prepare_tcp(socket: zmq.Socket) -> None:
+    """Have a connection that was cut noticed on both ends, and one that says nothing ended."""
+    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+    socket.set(zmq.HEARTBEAT_TTL, SILENCE_MS)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+    socket.set(zmq.IPV6, 1)
 
 
 # ---- binding ------------------------------------------------------------------------------------------------------
 
 
 def bind(socket: zmq.Socket, endpoint: str) -> None:
-    """Bind an ipc endpoint for those to whom its directory is open: its owner, and its group if that may search it.
+    """Bind a tcp endpoint, or an ipc one for those to whom its directory is open (`share`).
 
     A socket file that is left over from a process that is gone gives way; one that answers does not (EndpointBusy).
     """
+    if endpoint.startswith("tcp://"):
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, os.strerror(error.errno), endpoint) from None
+        return
     path = Path(endpoint.removeprefix("ipc://"))
     if len(os.fsencode(path)) > MAX_PATH_OCTETS:
         raise OSError(errno.ENAMETOOLONG, f"a socket path has at most {MAX_PATH_OCTETS} octets", str(path))
@@ -277,7 +404,7 @@ def bind(socket: zmq.Socket, endpoint: str) -> None:
 
 
 def share(path: Path) -> None:
-    """Give a new socket to whom its directory belongs, as far as this process may."""
+    """Let those connect to whom its directory is open: its owner, and its group if that may search it."""
     directory = path.parent.stat()
     made = path.stat()
     owner = directory.st_uid if os.geteuid() == 0 else made.st_uid

@@ -3,8 +3,8 @@
 Owns the system calls for that, and the change of user. Never decides what a stage needs: its class says so
 (`Stage.RIGHTS`, `Stage.SOCKETS`). Capabilities are in rights.py. What the kernel does not know is left out, and said.
 
-The filter is one of seccomp, for every thread: socket(2) of another family fails with EAFNOSUPPORT, as do raw sockets of
-the families left but netlink. Writing is confined by Landlock, for the thread that calls and those it starts later.
+The filter is one of seccomp, for every thread: socket(2) of another family fails with EAFNOSUPPORT, as do raw sockets
+of the families left but netlink. Writing is confined by Landlock, for the thread that calls and those it starts later.
 
 Sources: seccomp(2), landlock(7), capabilities(7), prctl(2).
 """

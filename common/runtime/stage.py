@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 
 from common.bus.bus import Bus
 from common.bus.control import ControlError, Handler
+from common.bus.keyring import load_keyring
+from common.bus.places import places_of
 from common.config.changes import changes, fingerprint, pinned
 from common.config.schema import Config
 from common.kernels import is_compiled
@@ -305,7 +307,8 @@ def make_context(config: Config, name: str, instance: str, recorder: Recorder | 
         clock=clock,
         count=lambda event_name: events.labels(event_name).inc(),
     )
-    bus = Bus(config.router.run_dir, name, instance, loop, ZmqTransport(loop), log, recorder)
+    transport = ZmqTransport(loop, load_keyring(config, name, instance), log)
+    bus = Bus(config.router.run_dir, name, instance, loop, transport, log, recorder, places_of(config))
     return Context(clock, loop, bus, metrics, log, int.from_bytes(os.urandom(8), "little"), recorder=recorder)
 
 
@@ -351,10 +354,15 @@ def confine(cls: type[Stage], config: Config) -> list[str]:
     if rights is not None:
         keep_only(rights)
     done = {
-        "socket-families": allow_sockets(cls.SOCKETS),
+        "socket-families": allow_sockets((*cls.SOCKETS, *bus_families(config))),
         "writing": write_only_in(cls.places_to_write(config)),
     }
     return [name for name, is_done in done.items() if not is_done]
+
+
+def bus_families(config: Config) -> tuple[int, ...]:
+    """Return the address families the bus needs beside its sockets in the run directory."""
+    return (socket.AF_INET, socket.AF_INET6) if config.endpoints else ()
 
 
 def make_run_dir(config: Config) -> None:
