@@ -42,8 +42,6 @@ ACTIONS = {"install": netlink.INSTALL, "replace": netlink.REPLACE, "remove": net
 POLL_S = 0.1
 TIME_LIMIT_S = 120
 
-topology.ROUTER, topology.PEERS = "headrace-kernel-router", "headrace-kernel-peers"
-
 
 @contextmanager
 def entered(name: str):
@@ -160,7 +158,7 @@ def print_rates(scale: float, batches: list[int]) -> list[dict]:
 
 def print_beside(size: int, rounds: int) -> dict[str, list[float]]:
     """Measure and print the whole way, routers in turn."""
-    kinds = [kind for kind in ROUTERS.values() if kind.is_installed()]
+    kinds = [kind for kind in ROUTERS.values() if kind.is_installed() and kind.has_kernel]
     times: dict[str, list[float]] = {kind.name: [] for kind in kinds}
     for _ in range(rounds):
         for kind in kinds:

@@ -1,7 +1,7 @@
 """The kernel as the fib sees it: requests with answers, batches of route changes, dumps, notifications.
 
-Owns two netlink sockets, one for requests and one for notifications, and the sequence numbers. Never decides
-anything. Notifications of what the request socket did itself are dropped by the kernel.
+Owns three netlink sockets (for requests, for notifications about routes, for those about links and objects) and the
+sequence numbers. Never decides anything. Notifications of what the request socket did itself are dropped by the kernel.
 """
 
 import errno
@@ -20,7 +20,8 @@ from stages.fib.netlink_socket import NetlinkSocket, Overrun, inside
 
 BATCH_ROUTES = 2048  # measured: larger is not faster, and one batch takes the kernel about 6 ms
 ANSWER_TIME_S = 5.0
-NOTIFICATION_GROUPS = (1, 7, 11, 32)  # RTNLGRP_LINK, _IPV4_ROUTE, _IPV6_ROUTE, _NEXTHOP
+EVENT_GROUPS = (1, 32)  # RTNLGRP_LINK, _NEXTHOP
+ROUTE_GROUPS = (7, 11)  # RTNLGRP_IPV4_ROUTE, _IPV6_ROUTE
 UNANSWERED = -1
 COMPAT_MODE = Path("/proc/sys/net/ipv4/nexthop_compat_mode")
 
@@ -42,9 +43,13 @@ class Kernel:
         with inside(namespace):
             self.world = this_world()
             self.requests = NetlinkSocket()
-            self.notifications = NetlinkSocket(NOTIFICATION_GROUPS, slots=256, slot_octets=8192)
-        self.notifications.drop_caused_by(self.requests.port)
+            # Of links and objects by themselves, so that a storm of routes cannot hide that a link is down.
+            self.events = NetlinkSocket(EVENT_GROUPS, slots=64, slot_octets=8192)
+            self.notifications = NetlinkSocket(ROUTE_GROUPS, slots=256, slot_octets=8192)
+        for socket in self.listening:
+            socket.drop_caused_by(self.requests.port)
         self.n_requests = 0
+        self.n_dumps = 0  # of whole tables
         self._sequence = 1
         self._common = np.frombuffer(messages.common_attributes(table, metric), np.uint8)
         self._headers = {
@@ -56,7 +61,13 @@ class Kernel:
     def close(self) -> None:
         """Give the sockets back; what was installed stays."""
         self.requests.close()
-        self.notifications.close()
+        for socket in self.listening:
+            socket.close()
+
+    @property
+    def listening(self) -> tuple[NetlinkSocket, ...]:
+        """Return the sockets that notifications come in by."""
+        return self.events, self.notifications
 
     def compat_mode(self, wanted: int | None = None) -> int:
         """Return net.ipv4.nexthop_compat_mode of the namespace, after setting it to `wanted`; -1: there is none.
@@ -123,7 +134,7 @@ class Kernel:
         return errors
 
     def discard_notifications(self) -> None:
-        """Read all notifications that wait and look at none: what they are about is about to be read anew."""
+        """Read all notifications about routes and look at none: what they are about is about to be read anew."""
         _drain(self.notifications)
 
     def _account(self, first: int, errors: np.ndarray) -> None:
@@ -168,6 +179,7 @@ class Kernel:
     def routes(self, family: int, table: int, protocol: int = 0) -> netlink.RouteScan:
         """Return the routes of a table, of one protocol unless that is 0."""
         scan = netlink.RouteScan()
+        self.n_dumps += 1
         sequence = self._take_sequences(1)
         self.requests.send(messages.dump_routes(sequence, family, table, protocol))
         while self.requests.wait(ANSWER_TIME_S):

@@ -59,6 +59,7 @@ def status(stage: "FibStage") -> dict[str, Any]:
         "nexthop_compat_mode": stage.compat_mode,
         "blackhole": stage.ways.n_blackhole(),
         "repaired": stage.n_repaired,
+        "dumps": stage.kernel.n_dumps,
         "families": {family.label: _plan_status(plan) for family, plan in stage.plans.items()},
         "next_hops": len(stage.ways.by_number),
         "next_hops_unusable": sum(1 for way in stage.ways.by_number.values() if not stage.ways.is_usable[way.number]),

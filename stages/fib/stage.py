@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from socket import AF_INET, AF_INET6, AF_NETLINK, AF_UNIX
 from typing import Any, ClassVar
@@ -48,6 +49,8 @@ NO_MEMORY = (errno.ENOMEM, errno.ENOBUFS)
 NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENODEV)
 NO_OBJECT = (errno.EINVAL, errno.ENOENT)
 NOTIFICATION_ROUNDS = 64
+# After lost notifications the table is read when nobody has changed a route for a while, or at the latest:
+QUIET_S, QUIET_LIMIT_S = 0.5, 30.0
 IPV6_SHARE = 0.25  # of the routes a neighbor is expected to have, how many are IPv6
 
 
@@ -57,6 +60,7 @@ class FibStage(Stage):
     name = "fib"
     KERNEL: ClassVar[Any] = Kernel  # tests put another one here
     MEMORY: ClassVar[Any] = Memory
+    GATHER_S: ClassVar[float] = 0.005  # notifications about routes are taken in no more often than this
     RIGHTS = (CAP_NET_ADMIN,)
     SOCKETS = (AF_UNIX, AF_NETLINK)
 
@@ -94,6 +98,7 @@ class FibStage(Stage):
         self._repair_from = float("-inf")
         self._reread_from = float("-inf")
         self._is_reread_due = False
+        self._overrun_at = self._heard_at = 0.0
         self._pause_s = FIRST_PAUSE_S
         self._paused_until = float("-inf")
 
@@ -114,7 +119,8 @@ class FibStage(Stage):
         self._read_routes(lambda plan, scan: self._adopt_routes(plan, scan, adopted))
         self._refresh_ways()
         loop = self.context.loop
-        loop.add_reader(self.kernel.notifications.fileno(), self._on_notification)
+        for socket in self.kernel.listening:
+            loop.add_reader(socket.fileno(), partial(self._on_readable, socket))
         loop.call_later(FIRST_RETRY_S, self._on_retry)
         loop.call_later(SWEEP_S, self._on_sweep)
         for family in self.plans:
@@ -204,7 +210,8 @@ class FibStage(Stage):
     def drain(self) -> None:
         if self.kernel is None:
             return
-        self.context.loop.remove(self.kernel.notifications.fileno())
+        for socket in self.kernel.listening:
+            self.context.loop.remove(socket.fileno())
         if self.settings.on_exit == "remove":
             self._remove_all()
         self.kernel.close()
@@ -333,27 +340,41 @@ class FibStage(Stage):
 
     # ---- what others do in the kernel ---------------------------------------------------------------------------
 
-    def _on_notification(self) -> None:
+    def _on_readable(self, socket) -> None:
+        """Take in notifications; those about routes gather for a moment, so that each costs no wake-up of its own."""
+        self._take_notifications(socket)
+        if self.GATHER_S and socket is self.kernel.notifications:
+            loop = self.context.loop
+            loop.remove(socket.fileno())
+            loop.call_later(self.GATHER_S, lambda: loop.add_reader(socket.fileno(), partial(self._on_readable, socket)))
+
+    def _take_notifications(self, socket) -> None:
         """Take in what the kernel tells of others, until nothing is left or it has been enough for once."""
         kernel = self.kernel
         for _ in range(NOTIFICATION_ROUNDS):
             try:
-                lengths = kernel.notifications.receive()
+                lengths = socket.receive()
             except Overrun:
-                event(self.context.log, "notifications-lost", "warning")
-                self._is_reread_due = True
-                kernel.discard_notifications()
-                return
+                now = self.context.clock.monotonic()
+                if not self._is_reread_due:
+                    event(self.context.log, "notifications-lost", "warning")
+                    self._overrun_at = now
+                self._is_reread_due, self._heard_at = True, now
+                continue
+            if self._is_reread_due and len(lengths) and socket is kernel.notifications:
+                # All routes will be read; until then it only matters when this ends.
+                self._heard_at = self.context.clock.monotonic()
+                continue
             if not len(lengths):
                 return
             scan = self._scan
             scan.clear()
-            if scan.scan(kernel.notifications.octets, kernel.notifications.slot_octets, lengths):
+            if scan.scan(socket.octets, socket.slot_octets, lengths):
                 self._is_stale |= self.resolver.learn_routes(scan)
                 self._note_routes(scan)
             if scan.n_others:
                 for slot in range(len(lengths)):
-                    for kind, _, _, body in messages.messages_of(kernel.notifications.datagram(slot)):
+                    for kind, _, _, body in messages.messages_of(socket.datagram(slot)):
                         self._on_message(kind, body)
 
     def _on_message(self, kind: int, body: bytes) -> None:
@@ -497,10 +518,11 @@ class FibStage(Stage):
         if self.kernel is None:
             return False
         if self._is_reread_due:
-            if self.context.clock.monotonic() >= self._reread_from:
+            when = max(min(self._heard_at + QUIET_S, self._overrun_at + QUIET_LIMIT_S), self._reread_from)
+            if self.context.clock.monotonic() >= when:
                 self._reread()
             else:
-                self._wake_at(self._reread_from)
+                self._wake_at(when)
         if self._is_stale:
             self._refresh_ways()
         n_queued = sum(plan.n_queued for plan in self.plans.values())
@@ -544,7 +566,8 @@ class FibStage(Stage):
     def _change(self, plan: Plan, family: Family) -> None:
         """Make one batch of changes in the kernel."""
         # A replacement must not meet a route of others we have been told of: what waits is read first.
-        self._on_notification()
+        for socket in self.kernel.listening:
+            self._take_notifications(socket)
         work = plan.take(BATCH_ROUTES)
         if work is None:
             return

@@ -20,6 +20,7 @@ def until(world: World, condition, deadline_s: float = 20) -> None:
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "not in time"
+        world.clock.advance(0.01)
         world.turn(1)
 
 

@@ -208,6 +208,7 @@ class FakeKernel:
     """A kernel's table in dictionaries, as slow and as obvious as can be. Connected: 192.0.2.0/24, 2001:db8::/64."""
 
     world = "test"
+    n_dumps = 0
 
     def __init__(self, table: int, metric: int, protocol: int = 186, namespace: str = ""):
         self.table, self.metric = table, metric
@@ -223,6 +224,10 @@ class FakeKernel:
 
     def close(self) -> None:
         self.notifications.close()
+
+    @property
+    def listening(self) -> tuple[_Notifications, ...]:
+        return (self.notifications,)
 
     def compat_mode(self, wanted: int | None = None) -> int:
         return 0
@@ -346,6 +351,7 @@ class World:
         self.context = Context(self.clock, loop, bus, Metrics("fib"), self.log, 7)
         self.fib = FibStage(loads(self.config), self.instance, self.context)
         self.fib.KERNEL = self.make_kernel
+        self.fib.GATHER_S = 0.0
         self.fib.MEMORY = lambda path, world: self.memory
         self.skeleton = Skeleton(self.fib, self.context)
         self.skeleton.start()
