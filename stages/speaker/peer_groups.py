@@ -1,7 +1,7 @@
 """Peer groups: which sessions are told the same octets, and what the exporter has to know to make them.
 
 Owns one Adj-RIB-Out with its follower for each (group, family). Sessions are in one group when their export
-configuration is equal and so is all that the encoding depends on. Never packs an UPDATE.
+configuration is equal and so is all that the encoding depends on; the peers' AS numbers are not. Never packs an UPDATE.
 """
 
 import hashlib
@@ -120,7 +120,6 @@ class PeerGroups:
             "external": neighbor.is_external,
             "asn4": negotiated.as4,
             "local_asn": self.config.router.asn,
-            "peer_asn": config.asn,
             "next_hop": next_hop,
             "rr_client": False,
         }

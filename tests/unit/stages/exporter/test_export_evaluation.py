@@ -249,7 +249,6 @@ def test_a_group_is_read_from_its_parameters():
         "external": True,
         "asn4": False,
         "local_asn": 65000,
-        "peer_asn": 64700,
         "next_hop": OWN,
         "rr_client": False,
     }
