@@ -73,7 +73,7 @@ def test_open_with_a_role():
     ("name", "words"),
     [
         ("notification-bfd-down", "Cease: BFD Down"),
-        ("notification-hard-reset", "Cease: Hard Reset"),
+        ("notification-hard-reset", "Cease: Hard Reset: Cease: Peer De Configured"),
         (
             "notification-shutdown-text",
             'Cease: Administrative Shutdown "This is a test of the shutdown communication system."',
