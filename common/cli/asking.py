@@ -1,42 +1,68 @@
 """Finds a running router and asks its stages over their control sockets.
 
+Stages on this machine are found in the run directory; others by the endpoints of a configuration (--config), and a
+command then goes by the key that the environment variable HEADRACE_KEY names, else "operator".
+
 Owns: how a command finds the run directory, and what it says when nobody answers. Never: asks twice what one stage
 can answer once; long answers come in pages, so no stage is held up.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from common.bus.keyring import Keyring
+    from common.config import Config
 
 DEFAULT_RUN_DIR = "/run/headrace"
 PAGE = 1000
 TIMEOUT_S = 5.0
 REFUSED = 1
+KEY_VARIABLE = "HEADRACE_KEY"
+DEFAULT_KEY = "operator"
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A running router, known by its run directory."""
+    """A running router, known by its run directory, and by its configuration where one was given."""
 
     run_dir: Path
+    config: "Config | None" = None
 
     def instances(self, stage: str) -> list[str]:
-        """Return the instances of a stage that have a control socket; exit when there is none."""
-        sockets = sorted(self.run_dir.glob(f"{stage}.*.control"))
-        if not sockets:
-            say_and_exit(
-                f"no {stage} answers in {self.run_dir}: is headrace running? (--run-dir or --config says where)"
-            )
-        return [path.name.split(".", 1)[1].removesuffix(".control") for path in sockets]
+        """Return the instances of a stage that can be asked; exit when there is none."""
+        found = [instance for name, instance in self._known() if name == stage]
+        if not found:
+            say_and_exit(self._nobody(stage))
+        return found
 
     def stages(self) -> list[tuple[str, str]]:
-        """Return (stage, instance) of each control socket but the supervisor's."""
-        names = (path.name.removesuffix(".control").split(".", 1) for path in sorted(self.run_dir.glob("*.control")))
-        return [(name[0], name[1]) for name in names if len(name) == 2 and name[0] != "supervisor"]
+        """Return (stage, instance) of whoever can be asked but the supervisor."""
+        return [each for each in self._known() if each[0] != "supervisor"]
+
+    def is_known(self, stage: str, instance: str) -> bool:
+        """Tell whether there is somebody to ask."""
+        return (stage, instance) in self._known()
+
+    def _known(self) -> list[tuple[str, str]]:
+        names = (path.name.removesuffix(".control").split(".", 1) for path in self.run_dir.glob("*.control"))
+        local = {(name[0], name[1]) for name in names if len(name) == 2}
+        return sorted(local | (self.config.endpoints.keys() if self.config is not None else set()))
+
+    def keyring(self) -> "Keyring":
+        """Return the keys with which other machines are asked; exit where there are none."""
+        from common.bus.keyring import KeyTrouble, named_keyring
+
+        try:
+            return named_keyring(self.config, os.environ.get(KEY_VARIABLE, DEFAULT_KEY))
+        except KeyTrouble as trouble:
+            say_and_exit(str(trouble))
 
     def _nobody(self, stage: str) -> str:
         return f"no {stage} answers in {self.run_dir}: is headrace running? (--run-dir or --config says where)"
@@ -52,14 +78,27 @@ class Router:
         """Ask one stage; return its answer, or in words why there is none."""
         from common.bus.question import ControlError, ask
 
-        if not (self.run_dir / f"{stage}.{instance}.control").exists():
-            return self._nobody(stage)
         try:
-            answer = ask(self.run_dir, stage, instance, question, timeout_s=TIMEOUT_S, **arguments)
+            if (self.run_dir / f"{stage}.{instance}.control").exists():
+                answer = ask(self.run_dir, stage, instance, question, timeout_s=TIMEOUT_S, **arguments)
+            elif self.config is not None and (stage, instance) in self.config.endpoints:
+                answer = self._ask_far(stage, instance, question, **arguments)
+            else:
+                return self._nobody(stage)
         except (ControlError, TimeoutError, OSError) as error:
             return str(error)
         answer.pop("ok", None)
         return answer
+
+    def _ask_far(self, stage: str, instance: str, question: str, **arguments: Any) -> dict:
+        from common.bus.question import Curve, ask_at
+
+        endpoint = self.config.endpoints[stage, instance].control
+        curve = None
+        if self.config.public_keys:
+            keyring = self.keyring()
+            curve = Curve(keyring.public, keyring.secret, keyring.servers.get(endpoint, b""))
+        return ask_at(endpoint, question, TIMEOUT_S, curve, **arguments)
 
     def pages(self, stage: str, question: str, instance: str, limit: int | None, **arguments: Any) -> Iterator[dict]:
         """Yield the rows of a long answer, at most `limit`."""
@@ -94,8 +133,10 @@ def asks_router(command: Callable) -> Callable:
 
 def find_router(run_dir: Path | None, file: Path | None) -> Router:
     """Return the router that the options name."""
-    if run_dir is None and file is not None:
+    config = None
+    if file is not None:
         from common.cli.configuration import load_or_exit
 
-        run_dir = load_or_exit(file).router.run_dir
-    return Router(run_dir or Path(DEFAULT_RUN_DIR))
+        config = load_or_exit(file)
+        run_dir = run_dir or config.router.run_dir
+    return Router(run_dir or Path(DEFAULT_RUN_DIR), config)

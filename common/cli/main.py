@@ -14,6 +14,8 @@ COMMANDS = {
     "reload": ("common.cli.reload:reload", "Read the configuration again, saying what that changes."),
     "restart": ("common.cli.restart:restart", "Restart one stage of a running router."),
     "check": ("common.cli.configuration:check", "Check a configuration file."),
+    "health": ("common.cli.health:health", "Tell whether a stage is in step, as an exit status."),
+    "keys": ("common.cli.keys:keys", "Make the keys of a bus between machines."),
     "config": ("common.cli.configuration:config", "Print an example or the reference of the configuration."),
     "show": ("common.cli.show:show", "Show neighbors, routes and stages of a running router."),
     "tap": ("common.cli.tap:tap", "Follow every change of a table, live."),

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from common.cli.asking import say_and_exit
-from common.cli.configuration import load_or_exit
+from common.cli.configuration import WRONG_CONFIGURATION, load_or_exit
 from common.config import Config, notices
 
 
@@ -22,7 +22,9 @@ def run(file: Path) -> None:
     A stage that dies is started again. At the end all stop in order, with a Cease to every peer.
     """
     config = _load(file)
-    from common.runtime.supervisor import run_supervisor
+    from common.runtime.supervisor import planned, run_supervisor
+
+    _check_keys(config, planned(config))
 
     try:
         status = run_supervisor(config)
@@ -44,11 +46,30 @@ def stage(name: str, file: Path, instance: str) -> None:
         stage_class(name)
     except LookupError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
+    _check_keys(config, [(name, instance)])
     try:
         status = run_stage(name, config, instance)
     except OSError as error:
         say_and_exit(f"cannot run: {error.filename or config.router.run_dir}: {error.strerror or error}")
     sys.exit(status)
+
+
+def _check_keys(config: Config, stages: list[tuple[str, str]]) -> None:
+    """Exit, with all that is wrong, unless each stage has the keys it needs."""
+    if not config.public_keys and not config.endpoints:
+        return
+    from common.bus.keyring import KeyTrouble, load_keyring
+
+    troubles = {}
+    for name, instance in stages:
+        try:
+            load_keyring(config, name, instance)
+        except KeyTrouble as trouble:
+            troubles[str(trouble)] = None
+    if troubles:
+        for trouble in troubles:
+            click.echo(f"headrace: {trouble}", err=True)
+        sys.exit(WRONG_CONFIGURATION)
 
 
 def _load(file: Path) -> Config:

@@ -68,6 +68,7 @@ def _network(text: str | None):
 def follow(router: Router, stage: str, instance: str, channels: list[str], view: "View") -> None:
     """Show what comes on the channels until a signal ends it."""
     from common.bus.bus import Bus
+    from common.bus.places import Places, places_of
     from common.bus.zmq_transport import ZmqTransport
     from common.runtime.log import Log
     from common.runtime.loop import Loop
@@ -75,7 +76,11 @@ def follow(router: Router, stage: str, instance: str, channels: list[str], view:
 
     loop = Loop()
     log = Log("tap", level="error")
-    bus = Bus(router.run_dir, "tap", str(os.getpid()), loop, ZmqTransport(loop), log)
+    keyring, places = None, Places(router.run_dir)
+    if router.config is not None and not (router.run_dir / f"{stage}.{instance}.bus").exists():
+        keyring = router.keyring() if router.config.public_keys else None
+        places = places_of(router.config)
+    bus = Bus(router.run_dir, "tap", str(os.getpid()), loop, ZmqTransport(loop, keyring, log), log, places=places)
     signal.signal(signal.SIGTERM, lambda number, frame: loop.stop())
 
     def on_refused(reason: str) -> None:

@@ -18,7 +18,8 @@ def example() -> str:
     parts = ["# Headrace: every section and key. What is commented out stands at its default.\n"]
     for name, section in SECTIONS.items():
         header = f"[[{name}]]" if name in LISTS else f"[{name}]"
-        parts.append(_example_section(header, section))
+        is_wanted = name == "neighbor" or name not in LISTS
+        parts.append(_example_section(header, section, is_wanted))
         if name == "neighbor":
             parts += [_example_section(f"[neighbor.{block}]", kind) for block, kind in BLOCKS.items()]
     return "\n".join(parts)
@@ -39,11 +40,13 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def _example_section(header: str, section: type) -> str:
-    lines = [*_comment(section.__doc__ or ""), header]
+def _example_section(header: str, section: type, is_wanted: bool = True) -> str:
+    """Return a section with all its keys; one that nobody needs to have stands there as a comment."""
+    lines = [*_comment(section.__doc__ or ""), header if is_wanted else f"# {header}"]
     for name, (_, entry) in keys_of(section).items():
         lines += _comment(_sentence(entry))
-        lines += _assignment(name, entry)
+        assignment = _assignment(name, entry)
+        lines += assignment if is_wanted else [f"# {line.removeprefix('# ')}" for line in assignment]
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ def test_example_loads():
 
 def test_commented_lines_load_too():
     """Every key that the example shows commented out is valid at the value shown there."""
-    text = re.sub(r"(?m)^# (?=\w+ = |    |\]$)", "", example())
+    text = re.sub(r"(?m)^# (?=\w+ = |    |\]$|\[\[)", "", example())
     assert loads(text).supervisor.stop_time_s == 10.0
 
 
