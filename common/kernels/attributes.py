@@ -30,6 +30,8 @@ SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 UNIT = cython.declare(cython.Py_ssize_t, 4)  # sets start at multiples of this, so 32 bits reach 16 GiB
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # sets whose index slots are fetched ahead together
 
+TYPICAL_OCTETS = 64  # of a set, to size the arena beforehand
+
 
 @cython.cfunc
 @cython.inline
@@ -206,7 +208,7 @@ class AttributeTable:
         self.new_ids_column = allocate(0, np.uint32)
         self._tags = memoryview(allocate(BLOCK, np.uint32))
         self._resize_ids(max(capacity, 16))
-        self._resize_arena(max(capacity, 16) * 96)
+        self._resize_arena(max(capacity, 16) * TYPICAL_OCTETS)
         self._slots = memoryview(allocate(64, np.uint64))
         self._rebuild_slots(max(capacity, 16))
 

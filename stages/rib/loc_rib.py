@@ -20,14 +20,15 @@ from common.kernels.decide import Decision, SetFacts
 from common.kernels.journal import Journal
 from common.kernels.prefixes import PrefixTable
 from common.kernels.routes import RouteTable
+from stages.rib.installed import Installed
 from stages.rib.next_hops import NextHops
 from stages.rib.sources import Sources
 
-PREFIXES_PER_SET = 4  # sizes the table of attribute sets beforehand
+PREFIXES_PER_SET = 5  # sizes the table of attribute sets beforehand
 ROWS_PER_SLICE = 65536  # candidates looked at in one slice of work on the whole table: some milliseconds
 COLLECT_ENTRIES = 65536  # journal entries looked at in one call of `collect`
 JOURNAL_POWERS = (18, 22)
-BEST, ALL, MULTIPATH = VIEWS = ("best", "all", "multipath")
+BEST, ALL, MULTIPATH, INSTALLED = VIEWS = ("best", "all", "multipath", "installed")
 
 _NO_ROWS = np.empty(0, np.uint32)
 
@@ -47,6 +48,7 @@ class LocRib:
         self.decision = Decision(self.facts, self.prefixes.capacity)
         self.journal = Journal(min(max((2 * expected_prefixes).bit_length(), JOURNAL_POWERS[0]), JOURNAL_POWERS[1]))
         self.next_hops = next_hops
+        self.installed = Installed(family.is_wide, seed, self.on_installed)
         self.has_all_readers = False  # someone reads every usable path: journal each prefix that is touched
         self._make_room()
 
@@ -146,6 +148,27 @@ class LocRib:
         is_best = self.decision.best[prefix_rows] == paths
         reasons = np.where(is_best, self.decision.reason[prefix_rows], 0).astype(np.uint8)
         return self._gathered(rows, n_paths, paths, reasons, ALL)
+
+    def gather_installed(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
+        """Return (columns, meta) of a BestChanges batch: the chosen path of each prefix now, if the kernel has it.
+
+        What is originated here is nothing the kernel has to have.
+        """
+        lo = self.prefixes.lo(rows) if self.family.is_wide else np.empty(0, np.uint64)
+        paths = self.decision.best[rows]
+        is_told = self.sources.is_originated()[self.routes.source[paths]]
+        is_told |= self.installed.has((self.prefixes.hi(rows), lo, self.prefixes.length(rows)))
+        n_paths = ((paths != 0) & is_told).astype(np.uint8)
+        is_there = n_paths != 0
+        if is_snapshot:
+            rows, n_paths = rows[is_there], n_paths[is_there]
+        reasons = self.decision.reason[rows[n_paths != 0]]
+        return self._gathered(rows, n_paths, paths[is_there], reasons, INSTALLED)
+
+    def on_installed(self, prefixes: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+        """Have readers look again at prefixes that came into the kernel or left it."""
+        rows = self.prefixes.find(*prefixes)
+        self.journal.append(rows[self.decision.best[rows] != 0])
 
     def gather_multipath(self, n_external: int, n_internal: int, rows: np.ndarray, is_snapshot: bool):
         """Return (columns, meta) of a BestChanges batch: the chosen path of each prefix now, and those as good."""

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from common.arrays import populated
 from common.bgp.constants import Family
 from common.bus.batch import Batch
-from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, adj_rib_in, loc_rib
+from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, adj_rib_in, installed, loc_rib
 from common.bus.journal import JournalSource, new_epoch
 from common.bus.schema import BestChanges
 from common.bus.server import Refused, Server, Source
@@ -16,7 +17,7 @@ from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
 from stages.rib.feed import Feed, Work
-from stages.rib.loc_rib import ALL, BEST, MULTIPATH, VIEWS, LocRib
+from stages.rib.loc_rib import ALL, BEST, INSTALLED, MULTIPATH, VIEWS, LocRib
 from stages.rib.lookup import Lookup
 from stages.rib.next_hops import NextHops
 from stages.rib.speakers import Speaker
@@ -99,9 +100,12 @@ class Rib(Stage):
         return source
 
     def _source(self, table: LocRib, view: str, key: str, limits: tuple[int, ...]) -> JournalSource:
-        gather = {BEST: table.gather_best, ALL: table.gather_all}.get(view)
-        if view != BEST:
+        gathers = {BEST: table.gather_best, ALL: table.gather_all, INSTALLED: table.gather_installed}
+        gather = gathers.get(view)
+        if view in (ALL, MULTIPATH):
             table.has_all_readers = True
+        if view == INSTALLED:
+            self.context.bus.follow("fib", "0", installed(table.family.label), table.installed.handle)
         return JournalSource(
             table.journal,
             BestChanges,
@@ -109,7 +113,7 @@ class Rib(Stage):
             lambda: table.prefixes.row_limit,
             # Positions of one view mean nothing in the other: `all` journals more from its first reader on.
             epoch=self.epoch if view == BEST else f"{self.epoch}-{key}",
-            gate=lambda: self.is_open,
+            gate=lambda: self.is_open and (view != INSTALLED or table.installed.is_complete),
         )
 
     def _passed(self, family: Family, table: LocRib) -> int:
@@ -227,7 +231,8 @@ class Rib(Stage):
             for neighbor in self.config.neighbors.values()
             if family.label in neighbor.families
         ]
-        return LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
+        with populated():
+            return LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
 
 
 def _speakers(config: Config) -> list[str]:

@@ -18,18 +18,20 @@ COLLECT_ENTRIES = 65536
 # Rows forgotten after which it is worth looking for sets that nobody refers to.
 SWEEP_ROWS = 4096
 # Sets are typically shared by this many prefixes; sizes the attribute table beforehand.
-PREFIXES_PER_SET = 4
+PREFIXES_PER_SET = 5
 
 
 class AdjRibIn:
     """Routes of one family by row, in the order of their changes."""
 
-    def __init__(self, family: Family, seed: int, sources: Sources, expected_prefixes: int = 0, n_peers: int = 1):
+    def __init__(
+        self, family: Family, seed: int, sources: Sources, expected_prefixes: int = 0, expected_routes: int = 0
+    ):
         self.family = family
         self.sources = sources
         self.prefixes = PrefixTable(family.is_wide, seed, max(expected_prefixes, 1024))
-        self.attributes = AttributeTable(seed, max(expected_prefixes // PREFIXES_PER_SET * n_peers, 1024))
-        self.routes = RouteTable(max(expected_prefixes * n_peers, 1024))
+        self.attributes = AttributeTable(seed, max(expected_routes // PREFIXES_PER_SET, 1024))
+        self.routes = RouteTable(max(expected_routes, 1024))
         self.routes.ensure_prefixes(self.prefixes.capacity)
         self.journal = Journal()
         self.journal.ensure_rows(self.routes.capacity)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from common.arrays import populated
 from common.bgp.capabilities import Capabilities, GracefulRestart
 from common.bgp.constants import CeaseSubcode, Family, MessageType, RouteRefreshSubtype
 from common.bgp.session import Refresh, SessionSettings
@@ -72,12 +73,17 @@ class Speaker(Stage):
         self.sources = Sources()
         configs = self._configs(config)
         expected = [neighbor.expected_routes for neighbor in configs]
-        self.tables = {
-            family: AdjRibIn(
-                family, context.seed, self.sources, share_of(family, max(expected, default=0)), max(len(expected), 1)
-            )
-            for family in Family
-        }
+        with populated():
+            self.tables = {
+                family: AdjRibIn(
+                    family,
+                    context.seed,
+                    self.sources,
+                    share_of(family, max(expected, default=0)),
+                    share_of(family, sum(expected)),
+                )
+                for family in Family
+            }
         self.marks = {family: Marks(table.journal) for family, table in self.tables.items()}
         # Sources whose End-of-RIB has come, or was promised and is awaited, by family.
         self.ended: dict[Family, set[int]] = {family: set() for family in Family}
