@@ -21,6 +21,7 @@ RESTART = "restart"  # a stage, or the router, has to be started again: until th
 
 _Z85 = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#")
 
+BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 WELL_KNOWN_COMMUNITIES = {  # RFC 1997, RFC 3765, RFC 7999, RFC 8326
     "no-export": (65535, 65281),
     "no-advertise": (65535, 65282),
@@ -208,8 +209,10 @@ def _parse_address(value: Any) -> str:
         address = ipaddress.ip_address(value)
     except ValueError:
         raise Unfit(f'must be an IPv4 or IPv6 address, not "{value}"') from None
-    if address.is_multicast or address.is_unspecified:
+    if address.is_multicast or address.is_unspecified or address == BROADCAST:
         raise Unfit(f"must be the address of one host, not {address}")
+    if address.version == 6 and address.ipv4_mapped:
+        raise Unfit(f"is an IPv4 address written as IPv6: write {address.ipv4_mapped}")
     if address.version == 6 and address.is_link_local and not address.scope_id:
         raise Unfit(f"is link-local: say on which interface, as in {address}%eth0")
     return str(address)
@@ -287,6 +290,8 @@ def _parse_directory(value: Any) -> Path:
     path = Path(value)
     if not path.is_absolute():
         raise Unfit(f'must be an absolute path, not "{value}"')
+    if not value.isprintable():
+        raise Unfit("must have printable characters only")
     if len(str(path)) > 80:  # a Unix socket's name, of which this is a part, has room for 107 octets
         raise Unfit("must be at most 80 characters, as the names of Unix sockets are short")
     return path

@@ -48,7 +48,7 @@ class ConfigErrors(Exception):
 def load(path: str | Path) -> Config:
     """Read the configuration file `path`; raise ConfigErrors with all that is wrong."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise ConfigErrors([ConfigError("", 0, f"cannot be read: {reason}")], str(path)) from None
@@ -62,6 +62,8 @@ def loads(text: str, path: Path | None = None) -> Config:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigErrors([_syntax_error(str(error), text)], source) from None
+    except RecursionError:
+        raise ConfigErrors([ConfigError("", 0, "not TOML: brackets within brackets without end")], source) from None
     reader = _Reader(lines_of(text))
     values = reader.read_document(document)
     _check_document(values, reader)

@@ -113,6 +113,9 @@ def test_all_errors_at_once():
         ('"10.77.0.20"', '"10.77.0.1"', "neighbor.listener.address"),
         ('"10.77.0.20"', '"224.0.0.1"', "neighbor.listener.address"),
         ('"10.77.0.20"', '"fe80::1"', "neighbor.listener.address"),
+        ('"10.77.0.20"', '"::ffff:10.77.0.20"', "neighbor.listener.address"),
+        ('"10.77.0.20"', '"255.255.255.255"', "neighbor.listener.address"),
+        ('"/run/headrace"', '"/run/\\u0000headrace"', "router.run_dir"),
         ('local_address = "10.77.0.1"', 'local_address = "10.77.0.2"', "neighbor.transit-a.local_address"),
         ('local_address = "10.77.0.1"', 'local_address = "2001:db8::1"', "neighbor.transit-a.local_address"),
         ('default = "accept"', 'default = "maybe"', "neighbor.transit-a.import.default"),
@@ -130,6 +133,20 @@ def test_each_limit(right, wrong, path):
 def test_not_toml_tells_the_line():
     """A file that is not TOML is one error with its line."""
     assert errors_of("[router]\nasn = \n") == [("", 2, "")]
+
+
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_endless_brackets_are_an_error(brackets):
+    """Brackets within brackets, however many, are an error of the file, not a traceback."""
+    left = brackets[0] if brackets == "[]" else "{a = "
+    text = f"[router]\nasn = {left * 20000}{brackets[1] * 20000}\n"
+    assert errors_of(text) == [("", 0, "")]
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path):
+    """A file written by an editor that puts a byte order mark in front is read as any other."""
+    (tmp_path / "file.toml").write_text("\ufeff" + TWENTY_LINES, encoding="utf-8")
+    assert load(tmp_path / "file.toml").router.asn == 65000
 
 
 def test_unreadable_file(tmp_path):
