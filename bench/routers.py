@@ -1,6 +1,7 @@
 """The routers a benchmark compares: how each is configured, started, measured and stopped."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -224,11 +225,12 @@ class Headrace(Router):
 
 
 class Frr(Router):
-    """FRR's bgpd alone (without zebra, so without the kernel); another build is named in HEADRACE_FRR_BGPD."""
+    """FRR's bgpd, with zebra where routes go into the kernel; another build is named in HEADRACE_FRR_BGPD."""
 
     name = "frr"
-    has_kernel = False
     binary = os.environ.get("HEADRACE_FRR_BGPD", "/usr/lib/frr/bgpd")
+    zebra = Path(binary).with_name("zebra")
+    has_kernel = zebra.exists()
 
     @classmethod
     def is_installed(cls) -> bool:
@@ -255,10 +257,24 @@ class Frr(Router):
             f"route-map nothing deny 10\nroute-map all permit 10\n"
             f" set ipv6 next-hop global {topology.ROUTER_ADDRESS_6}\n"
         )
-        return [
-            self.binary, "-f", str(path), "-i", str(self.directory / "pid"), "-S", "-Z", "-P", "0",
-            "-l", topology.ROUTER_ADDRESS, "--vty_socket", str(self.directory), "--log", "stdout",
+        common = ["-P", "0", "--vty_socket", str(self.directory), "--log", "stdout", "-z", f"{self.directory}/zserv"]
+        bgpd = [
+            self.binary, "-f", str(path), "-i", str(self.directory / "pid"), "-S", "-l", topology.ROUTER_ADDRESS,
+            *common, *([] if self.with_kernel else ["-Z"]),
         ]  # fmt: skip
+        if not self.with_kernel:
+            return bgpd
+        (self.directory / "zebra.conf").write_text("")
+        shutil.chown(self.directory, "frr", "frr")  # as whom zebra runs
+        zebra = [
+            str(self.zebra), "-f", f"{self.directory}/zebra.conf",
+            "-i", f"{self.directory}/zebra.pid", *common,
+        ]  # fmt: skip
+        # zebra ends with bgpd: both are of one group, and the shell waits for bgpd alone.
+        script = (
+            f"{shlex.join(zebra)} & zebra=$!; {shlex.join(bgpd)} & bgpd=$!; trap 'kill $bgpd $zebra' TERM; wait $bgpd"
+        )
+        return ["sh", "-c", f"{script}; kill $zebra; wait"]
 
     @staticmethod
     def _activated(peer: Peer) -> str:
@@ -324,6 +340,7 @@ class OpenBgpd(Router):
     """OpenBGPD's portable version; another build is named in HEADRACE_OPENBGPD."""
 
     name = "openbgpd"
+    has_kernel = False  # the portable version does not on Linux
     binary = os.environ.get("HEADRACE_OPENBGPD", "/usr/sbin/bgpd")
     chroot = Path("/run/openbgpd")  # to which Debian's changes root
 

@@ -6,7 +6,16 @@ Owns how a channel is called and where a stage's sockets lie. Never opens anythi
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.bus.schema import BestChanges, ExportChanges, Kind, NextHopChanges, RouteChanges, SessionChanges, VrpChanges
+from common.bus.schema import (
+    BestChanges,
+    ExportChanges,
+    InstalledChanges,
+    Kind,
+    NextHopChanges,
+    RouteChanges,
+    SessionChanges,
+    VrpChanges,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,9 @@ CHANNELS = (
     Channel(
         "nexthops/wanted", (NextHopChanges,), "rib", "fib, taps", "the next hops of all candidates, to be resolved"
     ),
+    Channel(
+        "installed/*", (InstalledChanges,), "fib", "rib, taps", "prefixes the kernel has a route of ours for, by family"
+    ),
     Channel("vrps", (VrpChanges,), "rpki", "policy, taps", "validated payloads"),
 )
 
@@ -64,6 +76,13 @@ def adj_rib_out(family: str, neighbor: str = "") -> str:
 
 NEXTHOPS = "nexthops"
 WANTED_NEXTHOPS = "nexthops/wanted"
+
+
+def installed(family: str) -> str:
+    """Return the channel of prefixes that are in the kernel."""
+    return f"installed/{family}"
+
+
 VRPS = "vrps"
 
 

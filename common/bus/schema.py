@@ -199,9 +199,26 @@ NextHopChanges = Kind(
     ),
 )
 
+InstalledChanges = Kind(
+    8,
+    "InstalledChanges",
+    "The kernel has a route for a prefix now, or has none.",
+    (_HI, _LO, _LENGTH, Column("installed", "u1", "1 there, 0 not", "flag", check=Check.FLAG)),
+    ("family",),
+)
+
 Status = Kind(7, "Status", "What a stage says of itself; everything is in the header.", ())
 
-KINDS: Final = (RouteChanges, SessionChanges, BestChanges, ExportChanges, VrpChanges, NextHopChanges, Status)
+KINDS: Final = (
+    RouteChanges,
+    SessionChanges,
+    BestChanges,
+    ExportChanges,
+    VrpChanges,
+    NextHopChanges,
+    Status,
+    InstalledChanges,
+)
 _BY_NUMBER: Final = {kind.number: kind for kind in KINDS}
 
 

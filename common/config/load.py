@@ -203,6 +203,8 @@ def _check_document(values: dict, reader: _Reader) -> None:
     _check_unique(values["neighbor"], "address", reader)
     for index, neighbor in enumerate(values["neighbor"]):
         _check_neighbor(neighbor, router, ("neighbor", index), reader)
+        if neighbor.get("announce_after_install") and not values.get("fib", {}).get("enabled"):
+            reader.error(("neighbor", index, "announce_after_install"), "needs fib.enabled: nothing would be told")
 
 
 def _check_fibs(values: dict, reader: _Reader) -> None:

@@ -478,6 +478,13 @@ class Neighbor:
         unit="s",
         example=480,
     )
+    announce_after_install: bool = key(
+        keys.BOOLEAN,
+        "Tell a route only when it is in the kernel (of the fib instance of [fib]); routes that are not put there by "
+        "its filters are not told.",
+        default=False,
+        change=keys.EVALUATE,
+    )
     speaker: str = key(
         keys.NAME, "Instance of the speaker stage that holds the session.", default="0", change=keys.SESSION
     )

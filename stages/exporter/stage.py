@@ -75,7 +75,8 @@ class ExporterStage(Stage):
         except ValueError as error:
             raise Refused(str(error)) from error
         rib = str(request.params.get("rib", "0"))
-        params = {"view": "best", "tap": request.is_tap}
+        view = "installed" if request.params.get("view") == "installed" else "best"
+        params = {"view": view, "tap": request.is_tap}
         return self.context.bus.endpoint("rib", rib), loc_rib(group.family.label), params
 
     def _transform(self, batch: Batch, request: Request) -> list[Batch]:

@@ -72,6 +72,9 @@ class Plan:
 
     def __init__(self, family: int, ways: Ways, seed: int = 0, capacity: int = 1024):
         self.family = family
+        self.is_wide = family == AF_INET6
+        self.on_flip: Callable[[np.ndarray, np.ndarray], None] | None = None
+        """Told of rows whose route has come into the kernel or left it, and which of the two."""
         self.ways = ways
         self.prefixes = PrefixTable(family == AF_INET6, seed, capacity)
         self.wanted = allocate(0, np.uint32)
@@ -286,6 +289,9 @@ class Plan:
                 self.ways.n_installed[:] += (sign * np.bincount(known, minlength=size)).astype(np.uint32)
             self.n_installed += sign * int(np.count_nonzero(column))
         self.installed[rows] = ways
+        if self.on_flip is not None:
+            is_flip = (before != 0) != (ways != 0)
+            self.on_flip(rows[is_flip], ways[is_flip] != 0)
 
     def _set_trouble(self, rows: np.ndarray, code: int) -> None:
         before = self.trouble[rows]
@@ -318,6 +324,7 @@ class Plan:
         n_removed = int(np.count_nonzero(work.actions == netlink.REMOVE))
         n_removed -= int(np.count_nonzero(work.actions[refused] == netlink.REMOVE))
         self.n_installed += int(done[netlink.INSTALL]) - n_removed
+        self._tell_flips(work, refused)
         self.counts.installed += int(done[netlink.INSTALL])
         self.counts.replaced += int(done[netlink.REPLACE])
         self.counts.removed += n_removed
@@ -326,6 +333,13 @@ class Plan:
             self.prefixes.release(idle)
         self._enqueue(again)
         return refused
+
+    def _tell_flips(self, work: Work, refused: np.ndarray) -> None:
+        if self.on_flip is not None:
+            is_flip = work.actions != netlink.REPLACE
+            is_flip[refused] = False
+            flips = np.flatnonzero(is_flip)
+            self.on_flip(work.rows[flips], work.actions[flips] == netlink.INSTALL)
 
     def put_back(self, rows: np.ndarray) -> None:
         """Queue rows that were taken, and not settled or to be tried once more."""

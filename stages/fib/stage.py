@@ -16,9 +16,11 @@ import numpy as np
 
 from common.bgp.constants import Family
 from common.bus.batch import Batch
-from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, loc_rib
+from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, installed, loc_rib
 from common.bus.control import ControlError
 from common.bus.follower import Follower
+from common.bus.server import Refused, Source
+from common.bus.wire import Request
 from common.config.schema import Config
 from common.kernels import netlink
 from common.kernels import plan as steps
@@ -29,6 +31,7 @@ from common.runtime.loop import Timer
 from common.runtime.rights import CAP_NET_ADMIN, CAP_SYS_ADMIN
 from common.runtime.stage import Context, Stage
 from stages.fib import messages, report
+from stages.fib.installed import InstalledSource
 from stages.fib.kernel import BATCH_ROUTES, Kernel
 from stages.fib.memory import Memory
 from stages.fib.messages import NLM_F_REPLACE, TABLE_LOCAL, TABLE_MAIN, Kind
@@ -79,6 +82,7 @@ class FibStage(Stage):
         self.settings = config.fib_of(instance)
         self.kernel: Kernel | None = None
         self.compat_mode = -1
+        self._installed: dict[Family, InstalledSource] = {}
         self.n_repaired = 0
         self._repair_timer: Timer | None = None
         self._wake_timer: Timer | None = None
@@ -127,6 +131,7 @@ class FibStage(Stage):
             self._follow(family)
         self.context.bus.follow("rib", "0", WANTED_NEXTHOPS, self._on_wanted_next_hops)
         self.context.bus.serve().add(NEXTHOPS, lambda request: NextHopSource(self.next_hops, lambda: True))
+        self.context.bus.serve().add("installed/*", self._open_installed)
         report.add_metrics(self, self.context.metrics)
         event(
             self.context.log,
@@ -137,6 +142,14 @@ class FibStage(Stage):
             nexthop_objects=self.ways.has_objects,
             adopted=sum(plan.n_installed for plan in self.plans.values()),
         )
+
+    def _open_installed(self, request: Request) -> Source:
+        for family, plan in self.plans.items():
+            if request.channel == installed(family.label):
+                if family not in self._installed:
+                    self._installed[family] = InstalledSource(plan, family.label, f"{self.context.seed:x}")
+                return self._installed[family]
+        raise Refused(f"no {request.channel:.60} here")
 
     def _families(self) -> list[Family]:
         return [family for family in Family if family.label in self.settings.families]

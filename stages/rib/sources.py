@@ -65,6 +65,10 @@ class Sources:
             np.array([meta["path_id"] for meta in self._meta], np.uint32),
         )
 
+    def is_originated(self) -> np.ndarray:
+        """Tell for each source, by number, whether it is this router itself."""
+        return np.array([_kind(meta) & ORIGINATED != 0 for meta in self._meta])
+
     def localize(self, column: np.ndarray) -> tuple[np.ndarray, list[dict]]:
         """Return (local, sources): the column as indices into the descriptions of the sources that occur in it."""
         present = np.flatnonzero(np.bincount(column, minlength=len(self._meta)))

@@ -122,6 +122,7 @@ class PeerGroups:
             "local_asn": self.config.router.asn,
             "next_hop": next_hop,
             "rr_client": False,
+            "view": "installed" if config.announce_after_install else "best",
         }
         text = repr((sorted(params.items()), self._instance))
         # The names are for people: who is told what does not depend on them.

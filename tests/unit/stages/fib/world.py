@@ -214,6 +214,7 @@ class FakeKernel:
         self.table, self.metric = table, metric
         self.notifications = _Notifications()
         self.objects: dict[int, Gateway] = {}
+        self.groups: dict[int, messages.Members] = {}
         self.ours: dict[tuple[int, int, int], int] = {}
         """(hi, lo, length) -> way's nexthop object or interface"""
         self.foreign: set[tuple[int, int, int]] = set()
@@ -260,10 +261,13 @@ class FakeKernel:
         state = messages.decode_nexthop(body)
         if self.fail_with:
             return self.fail_with, "told to fail"
-        if kind == Kind.NEW_NEXTHOP:
+        if state.members:
+            self.groups[state.identifier] = state.members
+        elif kind == Kind.NEW_NEXTHOP:
             self.objects[state.identifier] = state.gateway
         else:
-            self.objects.pop(state.identifier)
+            self.objects.pop(state.identifier, None)
+            self.groups.pop(state.identifier, None)
             self.ours = {key: way for key, way in self.ours.items() if way != state.identifier}
         return 0, ""
 
@@ -287,7 +291,7 @@ class FakeKernel:
         start = way * netlink.WAY_OCTETS
         found = messages.attributes_of(ways.octets[family][start : start + int(ways.length[family][way])].tobytes())
         identifier = struct.unpack("=I", found.get(30) or found[4])[0]
-        if 30 in found and identifier not in self.objects:
+        if 30 in found and identifier not in self.objects and identifier not in self.groups:
             return EINVAL
         self.ours[key] = identifier
         return 0
