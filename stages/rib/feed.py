@@ -6,7 +6,7 @@ whether this speaker's part is complete.
 What an earlier speaker told is kept until the present one has told it again (RFC 4724 §4.1):
 
     snapshot begins     all routes are unconfirmed
-    snapshot ends       unconfirmed ones go, but those of neighbors that are AWAITED: they have not told theirs yet
+    snapshot ends       unconfirmed ones go, but those of neighbors that are GRACEFUL and have not told all theirs yet
     END_OF_RIB, DOWN    unconfirmed ones of this neighbor go
     time limit          the rest goes
 """
@@ -76,6 +76,7 @@ class Feed:
         self._key = (speaker, loc_rib.family)
         self._sweeps: set[tuple] = set()
         self._on_complete = on_complete
+        self.on_snapshot: Callable[[], None] = lambda: None
 
     @property
     def is_complete(self) -> bool:
@@ -124,6 +125,7 @@ class Feed:
         self.is_given_up = False
         self._forget_sessions()
         self.loc_rib.mark_unconfirmed(self.speaker)
+        self.on_snapshot()
 
     def _end_snapshot(self) -> None:
         kept = self._numbers(self.unconfirmed)
@@ -167,6 +169,8 @@ class Feed:
     def _on_session(self, name: str, happened: SessionEvent, is_snapshot: bool) -> None:
         if happened is SessionEvent.GRACEFUL:
             self.graceful.add(name)
+            if is_snapshot:
+                self.unconfirmed.add(name)  # unless its End-of-RIB has come, as the end of the snapshot says
             return
         if happened is SessionEvent.AWAITED:
             self.awaited.add(name)

@@ -30,13 +30,14 @@ class Speaker:
         self._log = log
         self._absence: Timer | None = None
         self._deferral: Timer | None = None
+        for feed in feeds:
+            feed.on_snapshot = self._start_deferral
 
     def on_link(self, is_connected: bool) -> None:
         """The speaker can be reached, or no longer."""
         self._cancel()
         if is_connected:
-            # Whoever it is now: what was promised to an earlier one is kept no longer than this.
-            self._deferral = self._loop.call_later(self.limits.selection_deferral_s, self._end_deferral)
+            self._start_deferral()
         else:
             self._absence = self._loop.call_later(LOSS_S, self._on_loss)
 
@@ -52,6 +53,12 @@ class Speaker:
         for timer in (self._absence, self._deferral):
             if timer is not None:
                 timer.cancel()
+
+    def _start_deferral(self) -> None:
+        """What was promised to an earlier speaker is kept no longer than this."""
+        if self._deferral is not None:
+            self._deferral.cancel()
+        self._deferral = self._loop.call_later(self.limits.selection_deferral_s, self._end_deferral)
 
     def _on_loss(self) -> None:
         event(self._log, "speaker-lost", "warning", speaker=self.name)

@@ -564,8 +564,8 @@ class Speaker(Stage):
         graceful = [neighbor.source for neighbor in up if neighbor.restart is not None]
         return [
             *self._sessions(family, [neighbor.source for neighbor in up], SessionEvent.UP),
-            *self._sessions(family, away, SessionEvent.STALE),
             *self._sessions(family, graceful + away + missing, SessionEvent.GRACEFUL),
+            *self._sessions(family, away, SessionEvent.STALE),
             *self._sessions(family, sorted(self.awaited[family]), SessionEvent.AWAITED),
         ]
 

@@ -43,7 +43,7 @@ class Router:
         self.neighbors: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, n: int, asn: int, over: int = 4, **keys: Any) -> None:
-        """Add neighbor n to the configuration; its policies let everything through unless `keys` have others, or None."""
+        """Add neighbor n to the configuration; its policies let everything through unless `keys` have others."""
         policies = {"import": {"default": "accept"}, "export": {"default": "accept"}}
         self.neighbors[name] = {
             "name": name, "address": address(n, over), "local_address": address(1, over), "asn": asn,
@@ -90,9 +90,16 @@ class Router:
         """Stop it in order."""
         self.process.stop(how)
 
-    def ask(self, stage: str, question: str, **arguments: Any) -> dict[str, Any]:
+    def ask(self, stage: str, question: str, instance: str = "0", **arguments: Any) -> dict[str, Any]:
         """Put one question to a stage."""
-        return ask(self.run_dir, stage, "0", question, timeout_s=10, **arguments)
+        return ask(self.run_dir, stage, instance, question, timeout_s=10, **arguments)
+
+    def speaker_of(self, name: str) -> str:
+        """Return the instance of the speaker that has the session with a neighbor."""
+        return self.neighbors[name].get("speaker", "0")
+
+    def speakers(self) -> list[str]:
+        return sorted({"0", *map(self.speaker_of, self.neighbors)})
 
     def command(self, *words: str) -> str:
         """Return what a command of `headrace` prints; fail when it fails."""
@@ -107,11 +114,12 @@ class Router:
 
     def neighbor(self, name: str) -> dict[str, Any]:
         """Return all it says of one neighbor."""
-        return self.ask("speaker", "neighbor", name=name)
+        return self.ask("speaker", "neighbor", self.speaker_of(name), name=name)
 
     def states(self) -> dict[str, str]:
         """Return the state of each neighbor's session."""
-        return {each["name"]: each["state"] for each in self.ask("speaker", "neighbors")["neighbors"]}
+        answers = [self.ask("speaker", "neighbors", instance)["neighbors"] for instance in self.speakers()]
+        return {each["name"]: each["state"] for answer in answers for each in answer}
 
     def stages(self) -> dict[str, dict[str, Any]]:
         """Return what the supervisor says of each stage."""
@@ -122,11 +130,11 @@ class Router:
 
     def received(self, name: str) -> dict[str, Route]:
         """Return what a neighbor announced, as received."""
-        return self._routes("speaker", "received", neighbor=name)
+        return self._routes("speaker", "received", instance=self.speaker_of(name), neighbor=name)
 
     def advertised(self, name: str) -> dict[str, Route]:
         """Return what a neighbor was told."""
-        return self._routes("speaker", "advertised", neighbor=name)
+        return self._routes("speaker", "advertised", instance=self.speaker_of(name), neighbor=name)
 
     def chosen(self) -> dict[str, Route]:
         """Return the Loc-RIB."""

@@ -193,6 +193,26 @@ def test_nothing_goes_downstream_when_the_speaker_is_killed(pipeline):
     assert heads(pipeline) == before and chosen(pipeline) == {P: "a", Q: "a", R: "a", OWN: ""}
 
 
+@pytest.mark.parametrize("is_restarting", [False, True])
+def test_a_neighbor_may_be_back_before_the_rib_hears_of_the_new_speaker(pipeline, is_restarting):
+    """Its routes are kept until its End-of-RIB also when it has set the Restart State bit, as FRR does every time."""
+    fill(pipeline)
+    before = heads(pipeline)
+    for stage in ("policy", "speaker"):
+        pipeline.kill(stage)
+    pipeline.settle()
+    pipeline.start("speaker")
+    a = pipeline.peer("a", replace(RESTART, is_restarting=is_restarting))
+    pipeline.start("policy")
+    pipeline.wait(3)
+    assert heads(pipeline) == before
+    a.announce([P, Q], as_path=[64601])
+    a.announce([R], as_path=[64601])
+    a.end_of_rib()
+    pipeline.wait(3)
+    assert heads(pipeline) == before
+
+
 def test_what_is_not_told_again_goes_at_the_end_of_rib(pipeline):
     """A new speaker learns at End-of-RIB what its neighbor withdrew meanwhile; a listener is told exactly that."""
     fill(pipeline)

@@ -17,13 +17,15 @@ class Bird(Daemon):
 
     def launch(self) -> Program:
         self._control = self.path("ctl")
-        return self.run(["bird", "-f", "-c", self._configure(), "-s", self._control, "-P", self.path("pid")])
+        recovers = ["-R"] if self.has_graceful_restart and self.program is not None else []
+        return self.run(["bird", "-f", *recovers, "-c", self._configure(), "-s", self._control, "-P", self.path("pid")])
 
     def _configure(self) -> str:
         return self.write(
             "bird.conf",
             f"""router id {self.addresses[4]};
 log "{self.path("log")}" all;
+{"graceful restart wait 30;" if self.has_graceful_restart else ""}
 protocol device {{}}
 protocol direct {{ ipv4; ipv6; interface "eth0"; }}
 protocol static {{ ipv4; {self._static(4)} }}
@@ -32,6 +34,7 @@ filter told {{ if source != RTS_STATIC then reject; {self._edits()} accept; }}
 protocol bgp headrace {{
   local {self.local} as {self.asn}; neighbor {self.peer} {self._neighbor_as()}; direct;
   {"passive on;" if self.is_passive else ""} {"" if self.has_asn4 else "enable as4 off;"} enable extended messages on;
+  {"graceful restart on; graceful restart time 30;" if self.has_graceful_restart else ""}
   debug {{ packets, states }};
   connect retry time 1; connect delay time 1; error wait time 1, 2;
   ipv4 {{ import all; export filter told; next hop address {self.addresses[4]}; }};

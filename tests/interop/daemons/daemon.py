@@ -14,7 +14,8 @@ class Daemon:
     """Neighbor n of the router: AS 64600 + n, or the router's own for an internal one.
 
     `over` is the IP version its session runs over, `is_passive` has it wait to be called, `has_asn4` offers 4-octet AS
-    numbers (RFC 6793), `router_asn` is the AS it takes the router's to be.
+    numbers (RFC 6793), `has_graceful_restart` has it keep its forwarding state (RFC 4724), `router_asn` is the AS it
+    takes the router's to be.
     """
 
     name: ClassVar[str]
@@ -33,6 +34,7 @@ class Daemon:
         is_internal: bool = False,
         is_passive: bool = False,
         has_asn4: bool = True,
+        has_graceful_restart: bool = False,
         router_asn: int = ASN,
         asn: int | None = None,
     ):
@@ -44,6 +46,7 @@ class Daemon:
         self.over = over
         self.is_passive = is_passive
         self.has_asn4 = has_asn4
+        self.has_graceful_restart = has_graceful_restart
         self.announced = {each.prefix: each for each in announced or []}
         self.local, self.peer = address(n, over), address(1, over)
         self.addresses = {4: address(n), 6: address(n, 6)}

@@ -50,11 +50,15 @@ class Frr(Daemon):
         lines += [f"neighbor {self.peer} advertisement-interval 0"]
         lines += [f"neighbor {self.peer} passive"] if self.is_passive else []
         lines += [] if self.has_asn4 else [f"neighbor {self.peer} dont-capability-negotiate"]
+        if self.has_graceful_restart:
+            lines += ["bgp graceful-restart", "bgp graceful-restart preserve-fw-state"]
+            lines += ["bgp graceful-restart restart-time 30", "bgp graceful-restart select-defer-time 30"]
         session = "\n ".join(lines)
         return self.write(
             "bgpd.conf",
             f"""debug bgp neighbor-events
-bgp route-map delay-timer 0
+bgp route-map delay-timer 1
+{maps}
 router bgp {self.asn}
  bgp router-id {self.addresses[4]}
  no bgp ebgp-requires-policy
@@ -68,7 +72,6 @@ route-map out permit 10
  match as-path own
  set ip next-hop {self.addresses[4]}
  set ipv6 next-hop global {self.addresses[6]}
-{maps}
 """,
         )
 
