@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from common.config.keys import EVALUATE, LIVE, RESTART, SESSION, keys_of
-from common.config.schema import BLOCKS, SECTIONS, Config, Fib, Neighbor
+from common.config.schema import BLOCKS, LISTS, SECTIONS, Config, Fib, Neighbor
 
 WORDS = {
     LIVE: "applied live",
@@ -62,7 +62,7 @@ def changes(old: Config, new: Config) -> list[Change]:
 def pinned(old: Config, new: Config, sections: tuple[str, ...] | None = None) -> Config:
     """Return a new configuration whose keys that count from a start only, of these sections or all, are as before."""
     kept = {}
-    for name in sections or [name for name in SECTIONS if name != "neighbor"]:
+    for name in sections or [name for name in SECTIONS if name not in LISTS]:
         before, after = getattr(old, name), getattr(new, name)
         values = {
             item.name: getattr(before, item.name)
@@ -72,6 +72,8 @@ def pinned(old: Config, new: Config, sections: tuple[str, ...] | None = None) ->
         kept[name] = replace(after, **values)
     if sections is None or "fib" in sections:
         kept["fibs"] = old.fibs
+    if sections is None:
+        kept |= {field: getattr(old, field) for field in PLACES.values()}
     return replace(new, **kept)
 
 

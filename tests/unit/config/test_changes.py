@@ -3,7 +3,7 @@
 import pytest
 
 from common.config import loads
-from common.config.changes import changes, costs_session
+from common.config.changes import RESTART, changes, costs_session, pinned
 
 BASE = """
 [router]
@@ -63,6 +63,32 @@ def test_neighbors_come_and_go():
         "neighbor.b: AS 64602, 10.77.0.11 -> none: costs the session of b",
         "neighbor.c: none -> AS 64602, 10.77.0.11: applied live",
     ]
+
+
+def test_what_counts_from_a_start_only_stays():
+    """A running process takes over every difference but those that need a start, also in sections that are lists."""
+    more = f"""
+[fib]
+table = 7
+[status]
+enabled = false
+[[endpoint]]
+stage = "rib"
+bus = "tcp://127.0.0.1:7700"
+control = "tcp://127.0.0.1:7701"
+[[key]]
+name = "rib"
+public = "{"a" * 40}"
+role = "rib"
+[[neighbor]]
+name = "c"
+address = "10.77.0.12"
+asn = 64603
+"""
+    old, new = loads(BASE), loads(BASE.replace("asn = 65000", "asn = 65001") + more)
+    taken = pinned(old, new)
+    assert {change.cost for change in changes(taken, new)} == {RESTART}
+    assert {change.path for change in changes(old, taken)} == {"router.asn", "neighbor.c"}
 
 
 def test_nothing_changed():
