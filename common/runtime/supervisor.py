@@ -515,5 +515,8 @@ def _has_exited(pid: int) -> bool:
 def describe_exit(status: int) -> str:
     """Return in words how a process ended, from its wait status."""
     if os.WIFSIGNALED(status):
-        return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
+        number = os.WTERMSIG(status)
+        # Of the real-time signals only the first and the last have names.
+        is_named = number in signal.Signals.__members__.values()
+        return f"signal {signal.Signals(number).name if is_named else number}"
     return f"exit status {os.WEXITSTATUS(status)}"

@@ -225,3 +225,9 @@ def test_exits_in_words():
     """A wait status says how a process ended."""
     assert describe_exit(signal.SIGSEGV) == "signal SIGSEGV"
     assert describe_exit(3 << 8) == "exit status 3"
+
+
+@pytest.mark.parametrize("number", range(1, 65))
+def test_every_signal_has_words(number):
+    """No signal, also none without a name, can end a child so that its supervisor does not know what to say."""
+    assert describe_exit(number).startswith("signal ")
