@@ -151,13 +151,16 @@ def list_of(kind: Kind, *, minimum: int = 0, is_set: bool = False) -> Kind:
     def parse(value: Any) -> tuple:
         _typed(value, list, "a list")
         items: list = []
+        known: set = set()
         for index, item in enumerate(value):
             try:
                 parsed = kind.parse(item)
             except Unfit as error:
                 raise Unfit(str(error), f"[{index}]{error.at}") from None
-            if is_set and parsed in items:
-                raise Unfit(f"{item!r} stands there twice", f"[{index}]")
+            if is_set:
+                if parsed in known:
+                    raise Unfit(f"{item!r} stands there twice", f"[{index}]")
+                known.add(parsed)
             items.append(parsed)
         if len(items) < minimum:
             raise Unfit(f"needs at least {minimum} value" + ("s" if minimum > 1 else ""))

@@ -5,6 +5,7 @@ from ipaddress import ip_network
 import pytest
 
 from common.config import ConfigErrors, load, loads, notices
+from common.config.keys import Kind, Unfit, list_of
 
 TWENTY_LINES = """\
 [router]
@@ -167,3 +168,22 @@ def test_neighbor_inherits():
     config = loads(text.replace("asn = 64700", "asn = 64700\nenforce_first_as = true"))
     assert {item.next_hop_ipv6 for item in config.neighbors.values()} == {"2001:db8::1"}
     assert [item.enforce_first_as for item in config.neighbors.values()] == [False, True]
+
+
+def test_long_list_is_read_in_a_moment():
+    """That no value stands in a list twice is found without comparing each with all others."""
+    n_compared = 0
+
+    class Value(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other):
+            nonlocal n_compared
+            n_compared += 1
+            return int(self) == int(other)
+
+    kind = list_of(Kind("value", Value, "any"), is_set=True)
+    assert len(kind.parse(list(range(1000)))) == 1000
+    assert n_compared < 1000
+    with pytest.raises(Unfit, match="twice"):
+        kind.parse([1, 2, 1])
