@@ -23,6 +23,8 @@ from common.kernels.prefixes import PrefixTable
 # Rows a member is told in one go at most, octets that they are to fill about, and octets packed at a time.
 ROWS_PER_TURN = 8192
 TURN_OCTETS = 1 << 18
+# Sets are typically shared by this many prefixes; sizes the attribute table beforehand.
+PREFIXES_PER_SET = 5
 CHUNK_OCTETS = 1 << 18
 # Fewer rows than this are never worth a turn; and what a row is taken to fill before any was told.
 MIN_ROWS_PER_TURN = 32
@@ -102,7 +104,7 @@ class AdjRibOut:
     def __post_init__(self):
         expected = max(self.expected_prefixes, 1024)
         self.prefixes = PrefixTable(self.family.is_wide, self.seed, expected)
-        self.attributes = AttributeTable(self.seed, max(expected // 4, 1024))
+        self.attributes = AttributeTable(self.seed, max(expected // PREFIXES_PER_SET, 1024))
         self.exports = ExportTable(expected)
         self.journal = Journal(self.journal_power)
         self.journal.ensure_rows(self.prefixes.capacity)

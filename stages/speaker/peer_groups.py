@@ -6,8 +6,10 @@ configuration is equal and so is all that the encoding depends on; the peers' AS
 
 import hashlib
 import ipaddress
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from common.arrays import populated
 from common.bgp.capabilities import Negotiated
 from common.bgp.constants import Family
 from common.bus import channels
@@ -106,7 +108,10 @@ class PeerGroups:
             # An empty table is complete at once, and no stage has to send each change to somebody who drops it.
             return PeerGroup(params["group"], params, AdjRibOut(family, self._seed, is_complete=True), None)
         expected = max((neighbor.expected_routes for neighbor in self.config.neighbors.values()), default=0)
-        adj_rib_out = AdjRibOut(family, self._seed, share_of(family, expected))
+        # The first group is the one that is told what the expected routes bring; how much others are told is not known.
+        is_first = not any(group.follower and group.adj_rib_out.family is family for group in self)
+        with populated() if is_first else nullcontext():
+            adj_rib_out = AdjRibOut(family, self._seed, share_of(family, expected))
         follower = self._bus.follow(
             "exporter", "0", channels.adj_rib_out(family.label), adj_rib_out.handle, params=params
         )
