@@ -6,8 +6,8 @@ that is long is given in pages, and the question for the next one says where it 
     {ask: "neighbors", ...} -> {ok: True, ...} or {error: "why"}
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgpack
 
@@ -16,9 +16,29 @@ from common.bus.schema import SchemaError
 from common.bus.wire import ListenPort, decode_map
 from common.runtime.log import Log, event
 
-__all__ = ["Control", "ControlError", "Handler", "ask"]
+__all__ = ["Control", "ControlError", "Handler", "ask", "n_on_page"]
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
+
+PAGE_ROUTES: Final = 100
+PAGE_OCTETS: Final = 1 << 14
+"""Octets of attribute sets put into words on one page. With these limits a page takes a few milliseconds, whatever a
+peer has sent."""
+
+
+def n_on_page(n_wanted: Any, n_octets: Iterable[int]) -> int:
+    """Return how many routes go on a page, at least one: no more than are wanted (0, None: no matter how many).
+
+    `n_octets` gives the size of each route's attribute set.
+    """
+    limit = max(1, min(int(n_wanted or PAGE_ROUTES), PAGE_ROUTES))
+    n_routes = n_before = 0
+    for size in n_octets:
+        n_before += size
+        if n_routes == limit or (n_routes and n_before > PAGE_OCTETS):
+            break
+        n_routes += 1
+    return n_routes
 
 
 class Control:

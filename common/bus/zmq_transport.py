@@ -37,6 +37,8 @@ COPY_BELOW_OCTETS = 1 << 17
 MAX_FRAMES = 64
 MESSAGES_PER_DRAIN = 32
 OCTETS_PER_DRAIN = 1 << 19
+DRAIN_S = 0.008
+"""No further message is handled in a turn after this long: questions that are slow to answer must not add up."""
 MAX_BATCH_OCTETS = 1 << 30
 ROUTER_QUEUE = 4096
 PROBE_AGAIN_S = (0.05, 1.0)
@@ -168,13 +170,15 @@ class _SocketQueue:
 
     def drain(self) -> bool:
         socket = self._socket
+        monotonic = self._loop.clock.monotonic
+        until = monotonic() + DRAIN_S
         n_octets = 0
         for _ in range(MESSAGES_PER_DRAIN):
             frames = receive(socket)
             for frame in frames:
                 n_octets += len(frame)
             self._on_message(frames)
-            if n_octets >= OCTETS_PER_DRAIN or not self.has_input():
+            if n_octets >= OCTETS_PER_DRAIN or monotonic() >= until or not self.has_input():
                 break
         return self.has_input()
 

@@ -12,10 +12,9 @@ import numpy as np
 from common.bgp.attributes import describe_set
 from common.bgp.constants import Family
 from common.bgp.decision import CHOSEN_WORDS, LOST_WORDS, Step
-from common.bus.control import ControlError
+from common.bus.control import ControlError, n_on_page
 from stages.rib.loc_rib import LocRib
 
-MAX_PAGE = 1000
 # Rows looked at for one page.
 SCAN_ROWS = 1 << 16
 MASK64 = (1 << 64) - 1
@@ -60,9 +59,8 @@ class Lookup:
         family = Family.named(label)
         if family not in families:
             raise ControlError(f"{label:.40} is not asked for")
-        limit = max(1, min(int(question.get("limit") or MAX_PAGE), MAX_PAGE))
         table = self._loc_ribs[family]
-        rows, following = _chosen_rows(table, max(int(first), 1), limit)
+        rows, following = _chosen_rows(table, max(int(first), 1), question.get("limit"))
         routes = [
             {
                 "prefix": prefix_text(table, row),
@@ -106,12 +104,13 @@ def _find(table: LocRib, network: IPv4Network | IPv6Network, is_address: bool) -
     return int(rows[0]) if len(rows) else 0
 
 
-def _chosen_rows(table: LocRib, first: int, limit: int) -> tuple[np.ndarray, int | None]:
-    """Return at most `limit` prefix rows from `first` that have a chosen path, and where to look on."""
+def _chosen_rows(table: LocRib, first: int, n_wanted: Any) -> tuple[np.ndarray, int | None]:
+    """Return prefix rows from `first` that have a chosen path, as many as go on a page, and where to look on."""
     end = min(first + SCAN_ROWS, table.prefixes.row_limit)
     rows = first + np.flatnonzero(table.decision.best[first:end])
-    if len(rows) > limit:
-        return rows[:limit], int(rows[limit])
+    n_routes = n_on_page(n_wanted, (len(_octets(table, int(table.decision.best[row]))) for row in rows))
+    if len(rows) > n_routes:
+        return rows[:n_routes], int(rows[n_routes])
     return rows, end if end < table.prefixes.row_limit else None
 
 
@@ -121,5 +120,10 @@ def _describe(table: LocRib, row: int) -> dict[str, Any]:
         "neighbor": source["name"],
         "asn": source["asn"],
         "path_id": source["path_id"],
-        **describe_set(table.attributes.octets_of(int(table.routes.attributes[row]))),
+        **describe_set(_octets(table, row)),
     }
+
+
+def _octets(table: LocRib, row: int) -> bytes:
+    """Return the attribute set of a route."""
+    return table.attributes.octets_of(int(table.routes.attributes[row]))

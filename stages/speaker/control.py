@@ -11,14 +11,14 @@ import numpy as np
 
 from common.bgp.attributes import describe_set
 from common.bgp.constants import CeaseSubcode, Family, MessageType
-from common.bus.control import ControlError, Handler
+from common.bus.control import ControlError, Handler, n_on_page
 from stages.speaker.adj_rib_in import AdjRibIn
+from stages.speaker.adj_rib_out import AdjRibOut
 from stages.speaker.neighbors import Neighbor
 from stages.speaker.origination import halves
 
-MAX_PAGE = 1000
 # Rows looked at for one page.
-SCAN_ROWS = 1 << 18
+SCAN_ROWS = 1 << 16
 
 
 class Questions:
@@ -113,18 +113,17 @@ class Questions:
     def _page(self, question: dict, find) -> dict[str, Any]:
         """Return a page of a neighbor's routes; `after` is the `next` of the page before."""
         neighbor = self._neighbor(question["neighbor"])
-        limit = max(1, min(int(question.get("limit") or MAX_PAGE), MAX_PAGE))
         families = [Family.named(question["family"])] if question.get("family") else list(Family)
         label, row = question.get("after") or (families[0].label, 1)
         family = Family.named(label)
         within = _network(question.get("prefix"))
-        routes, following = find(neighbor, family, int(row), limit, within)
+        routes, following = find(neighbor, family, int(row), question.get("limit"), within)
         if following is not None:
             return {"routes": routes, "next": [family.label, following]}
         position = families.index(family) + 1
         return {"routes": routes, "next": [families[position].label, 1] if position < len(families) else None}
 
-    def _received(self, neighbor: Neighbor, family: Family, first: int, limit: int, within):
+    def _received(self, neighbor: Neighbor, family: Family, first: int, n_wanted, within):
         table = self._speaker.tables[family]
         end = min(first + SCAN_ROWS, table.routes.row_limit)
         numbers = self._speaker.sources.numbers(neighbor.name)
@@ -132,8 +131,9 @@ class Questions:
         rows = np.flatnonzero(is_wanted).astype(np.uint32) + np.uint32(first)
         rows = _keep_within(rows, table.routes.prefix[rows], table.prefixes, family, within)
         following = end if end < table.routes.row_limit else None
-        if len(rows) > limit:
-            rows, following = rows[:limit], int(rows[limit])
+        n_routes = n_on_page(n_wanted, (len(_received_set(table, row)) for row in rows.tolist()))
+        if len(rows) > n_routes:
+            rows, following = rows[:n_routes], int(rows[n_routes])
         return self._describe_received(table, rows), following
 
     def _describe_received(self, table: AdjRibIn, rows: np.ndarray) -> list[dict[str, Any]]:
@@ -145,12 +145,12 @@ class Questions:
                     "prefix": _prefix(table.prefixes, int(table.routes.prefix[row]), table.family),
                     "neighbor": self._speaker.sources.name(source),
                     "path_id": self._speaker.sources.path_id(source),
-                    **describe_set(table.attributes.octets_of(int(table.routes.attributes[row]))),
+                    **describe_set(_received_set(table, row)),
                 }
             )
         return described
 
-    def _advertised(self, neighbor: Neighbor, family: Family, first: int, limit: int, within):
+    def _advertised(self, neighbor: Neighbor, family: Family, first: int, n_wanted, within):
         if family not in neighbor.members:
             return [], None
         group, member = neighbor.members[family]
@@ -165,14 +165,15 @@ class Questions:
         rows = rows[table.exports.sets[rows] != 0]
         rows = _keep_within(rows, rows, table.prefixes, family, within)
         following = end if end < n_rows else None
-        if len(rows) > limit:
-            rows, following = rows[:limit], int(rows[limit])
+        n_routes = n_on_page(n_wanted, (len(_told_set(table, row)) for row in rows.tolist()))
+        if len(rows) > n_routes:
+            rows, following = rows[:n_routes], int(rows[n_routes])
         as4 = group.params["asn4"]
         return [
             {
                 "prefix": _prefix(table.prefixes, row, family),
                 "neighbor": neighbor.name,
-                **describe_set(table.attributes.octets_of(int(table.exports.sets[row])), as4=as4),
+                **describe_set(_told_set(table, row), as4=as4),
             }
             for row in rows.tolist()
         ], following
@@ -192,6 +193,16 @@ class Questions:
         raw = [{"set": octets, "source": sources[index]} for octets, index in zip(sets, local.tolist(), strict=True)]
         described = self._describe_received(table, rows)
         return {"prefix": str(network), "routes": [one | more for one, more in zip(described, raw, strict=True)]}
+
+
+def _received_set(table: AdjRibIn, row: int) -> bytes:
+    """Return the attribute set of a route that was received."""
+    return table.attributes.octets_of(int(table.routes.attributes[row]))
+
+
+def _told_set(table: AdjRibOut, row: int) -> bytes:
+    """Return the attribute set with which a prefix is told."""
+    return table.attributes.octets_of(int(table.exports.sets[row]))
 
 
 def _network(text: str | None):

@@ -8,7 +8,9 @@ import socket
 import stat
 import time
 import traceback
+from collections import Counter
 
+import msgpack
 import pytest
 import zmq
 
@@ -16,6 +18,7 @@ from common.bus.batch import GAP, SNAPSHOT_BEGIN
 from common.bus.bus import Bus
 from common.bus.control import ControlError, ask
 from common.bus.zmq_transport import COPY_BELOW_OCTETS, EndpointBusy, ZmqTransport, context
+from common.runtime.clock import ManualClock
 from common.runtime.log import Log
 from common.runtime.loop import Loop
 
@@ -257,3 +260,24 @@ def test_a_reader_may_start_before_its_owner(stations, make_owner, make_copy):
         return copy.values == {1: 1}
 
     rib.run_until(turn_both)
+
+
+def test_slow_questions_do_not_add_up_in_one_turn(run_dir):
+    """Questions that take their time are answered over many turns of the loop, so that all else goes on."""
+    clock = ManualClock()
+    loop = Loop(clock)
+    bus = Bus(run_dir, "rib", "0", loop, ZmqTransport(loop), Log("rib", stream=io.StringIO()))
+    answered = []
+    bus.control({"slow": lambda question: clock.advance(0.005) or answered.append(loop.n_turns) or {}})
+    with zmq.Context() as zmq_context, zmq_context.socket(zmq.DEALER) as asker:
+        asker.set(zmq.LINGER, 0)
+        asker.connect(f"ipc://{run_dir}/rib.0.control")
+        for _ in range(20):
+            asker.send(msgpack.packb({"ask": "slow"}))
+        deadline = time.monotonic() + DEADLINE_S
+        while len(answered) < 20:
+            assert time.monotonic() < deadline
+            loop.turn(0.05)
+    bus.close()
+    loop.close()
+    assert max(Counter(answered).values()) <= 2

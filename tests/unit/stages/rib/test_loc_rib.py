@@ -12,6 +12,7 @@ from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, decode, encode
 from common.bus.schema import BestChanges, NextHopChanges, RouteChanges
 from stages.rib.feed import Feed, Work
 from stages.rib.loc_rib import LocRib
+from stages.rib.lookup import Lookup
 from stages.rib.next_hops import NextHops
 
 A, B, CORE = "a", "b", "core"
@@ -267,3 +268,22 @@ def test_sets_and_ways_are_forgotten(table):
     assert loc_rib.attributes.n_sets == 1
     assert loc_rib.facts.n_ways_known == 1
     assert len(table.snapshot()) == len(many)
+
+
+def test_pages_have_every_route_once():
+    """The pages of all chosen routes, one with a set of the largest size among them, have each of them once."""
+    table = Table()
+    large = attributes(64610, communities=list(range(16000)))
+    prefixes = [f"10.{n // 256}.{n % 256}.0/24" for n in range(300)]
+    table.handle([(prefix, A, large if n % 70 == 5 else SHORT) for n, prefix in enumerate(prefixes)])
+    lookup = Lookup({Family.IPV4_UNICAST: table.loc_rib})
+    found, sizes, after = [], [], None
+    while True:
+        answer = lookup.routes({"after": after, "limit": 1000})
+        found += [route["prefix"] for route in answer["routes"]]
+        sizes.append(len(answer["routes"]))
+        after = answer["next"]
+        if after is None:
+            break
+    assert sorted(found) == sorted(prefixes)
+    assert 1 <= min(sizes) and max(sizes) <= 100
