@@ -30,7 +30,7 @@ SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 UNIT = cython.declare(cython.Py_ssize_t, 4)  # sets start at multiples of this, so 32 bits reach 16 GiB
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # sets whose index slots are fetched ahead together
 
-TYPICAL_OCTETS = 64  # of a set, to size the arena beforehand
+TYPICAL_OCTETS = 56  # of a set, to size the arena beforehand
 
 
 @cython.cfunc

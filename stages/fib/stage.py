@@ -21,6 +21,7 @@ from common.bus.control import ControlError
 from common.bus.follower import Follower
 from common.bus.server import Refused, Source
 from common.bus.wire import Request
+from common.config.expected import expected_routes
 from common.config.schema import Config
 from common.kernels import netlink
 from common.kernels import plan as steps
@@ -54,7 +55,6 @@ NO_OBJECT = (errno.EINVAL, errno.ENOENT)
 NOTIFICATION_ROUNDS = 64
 # After lost notifications the table is read when nobody has changed a route for a while, or at the latest:
 QUIET_S, QUIET_LIMIT_S = 0.5, 30.0
-IPV6_SHARE = 0.25  # of the routes a neighbor is expected to have, how many are IPv6
 
 
 class FibStage(Stage):
@@ -191,10 +191,9 @@ class FibStage(Stage):
         return Path(self.context.bus.run_dir) / f"{self.name}.{self.instance}.nexthops"
 
     def _make_plan(self, family: Family) -> Plan:
-        neighbors = [each for each in self.config.neighbors.values() if family.label in each.families]
-        expected = max((each.expected_routes for each in neighbors), default=0)
-        share = IPV6_SHARE if family.is_wide else 1
-        plan = Plan(ADDRESS_FAMILIES[family], self.ways, self.context.seed, int(expected * share))
+        neighbors = self.config.neighbors.values()
+        expected = max((expected_routes(each, family.label) for each in neighbors), default=0)
+        plan = Plan(ADDRESS_FAMILIES[family], self.ways, self.context.seed, expected)
         if self.settings.prefixes:
             plan.is_chosen = Filter(self.settings.prefixes, family.is_wide)
         return plan

@@ -13,6 +13,7 @@ from common.bus.journal import JournalSource, new_epoch
 from common.bus.schema import BestChanges
 from common.bus.server import Refused, Server, Source
 from common.bus.wire import Request
+from common.config.expected import expected_routes
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
@@ -25,8 +26,6 @@ from stages.rib.wanted import WantedNextHops
 
 # While nobody follows, removals are kept for a reader that may come back, but no more than about this many.
 KEPT_REMOVALS = 65536
-# Of the routes an operator expects, so many are IPv6 at most: sizes its tables beforehand.
-IPV6_SHARE = 0.25
 
 
 class Rib(Stage):
@@ -225,12 +224,7 @@ class Rib(Stage):
         metrics.before_scrape(refresh)
 
     def _loc_rib(self, family: Family) -> LocRib:
-        share = IPV6_SHARE if family.is_wide else 1
-        expected = [
-            int(neighbor.expected_routes * share)
-            for neighbor in self.config.neighbors.values()
-            if family.label in neighbor.families
-        ]
+        expected = [expected_routes(neighbor, family.label) for neighbor in self.config.neighbors.values()]
         with populated():
             return LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
 

@@ -18,6 +18,7 @@ from common.bus.follower import Follower
 from common.config import Config
 from common.config import Neighbor as NeighborConfig
 from common.config.digest import policy_digest
+from common.config.expected import expected_routes
 from common.runtime.log import Log, event
 from common.runtime.loop import Loop, Timer
 from stages.speaker import sockets
@@ -107,11 +108,12 @@ class PeerGroups:
         if self.config.tells_nothing(neighbor):
             # An empty table is complete at once, and no stage has to send each change to somebody who drops it.
             return PeerGroup(params["group"], params, AdjRibOut(family, self._seed, is_complete=True), None)
-        expected = max((neighbor.expected_routes for neighbor in self.config.neighbors.values()), default=0)
+        neighbors = self.config.neighbors.values()
+        expected = max((expected_routes(neighbor, family.label) for neighbor in neighbors), default=0)
         # The first group is the one that is told what the expected routes bring; how much others are told is not known.
         is_first = not any(group.follower and group.adj_rib_out.family is family for group in self)
         with populated() if is_first else nullcontext():
-            adj_rib_out = AdjRibOut(family, self._seed, share_of(family, expected))
+            adj_rib_out = AdjRibOut(family, self._seed, expected)
         follower = self._bus.follow(
             "exporter", "0", channels.adj_rib_out(family.label), adj_rib_out.handle, params=params
         )
@@ -145,8 +147,3 @@ class PeerGroups:
             return ipaddress.ip_address(text or f"::ffff:{local_address}").packed
         text = neighbor.next_hop_ipv4 or router.next_hop_ipv4 or sockets.ipv4_beside(local_address)
         return ipaddress.ip_address(text).packed if text else None
-
-
-def share_of(family: Family, expected_routes: int) -> int:
-    """Return how many of the routes expected from a neighbor may be of one family."""
-    return expected_routes // 4 if family.is_wide else expected_routes - expected_routes // 8

@@ -26,6 +26,7 @@ from common.bus.server import Server
 from common.config import Config
 from common.config import Neighbor as NeighborConfig
 from common.config.changes import costs_session
+from common.config.expected import expected_routes
 from common.kernels.scan import Options
 from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
@@ -39,7 +40,7 @@ from stages.speaker.intake import Intake
 from stages.speaker.metrics import export_metrics
 from stages.speaker.neighbors import Neighbor, Neighbors, Peering, is_from
 from stages.speaker.origination import local_source, originate
-from stages.speaker.peer_groups import PeerGroup, PeerGroups, share_of
+from stages.speaker.peer_groups import PeerGroup, PeerGroups
 from stages.speaker.promises import Promises
 from stages.speaker.regroup import Regroup
 from stages.speaker.retention import Retention
@@ -72,18 +73,13 @@ class Speaker(Stage):
         self.epoch = new_epoch()
         self.sources = Sources()
         configs = self._configs(config)
-        expected = [neighbor.expected_routes for neighbor in configs]
-        with populated():
-            self.tables = {
-                family: AdjRibIn(
-                    family,
-                    context.seed,
-                    self.sources,
-                    share_of(family, max(expected, default=0)),
-                    share_of(family, sum(expected)),
+        self.tables: dict[Family, AdjRibIn] = {}
+        for family in Family:
+            expected = [expected_routes(neighbor, family.label) for neighbor in configs]
+            with populated():
+                self.tables[family] = AdjRibIn(
+                    family, context.seed, self.sources, max(expected, default=0), sum(expected)
                 )
-                for family in Family
-            }
         self.marks = {family: Marks(table.journal) for family, table in self.tables.items()}
         # Sources whose End-of-RIB has come, or was promised and is awaited, by family.
         self.ended: dict[Family, set[int]] = {family: set() for family in Family}
