@@ -26,7 +26,7 @@ class ExaBgp(Daemon):
     def launch(self) -> Program:
         self._heard = Path(self.write("heard", ""))
         self._orders = Path(self.write("orders", ""))
-        script = self.write("api.sh", f"#!/bin/sh\ntail -n +1 -f {self._orders} &\nexec cat >> {self._heard}\n")
+        script = self.write("api.sh", f"#!/bin/sh\ntail -n +1 -f --pid $$ {self._orders} &\nexec cat >> {self._heard}\n")
         Path(script).chmod(0o755)
         for each in self.announced.values():
             self.order(f"announce {self._route(each)}")
