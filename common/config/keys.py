@@ -218,6 +218,8 @@ def _parse_address(value: Any) -> str:
         raise Unfit(f"is an IPv4 address written as IPv6: write {address.ipv4_mapped}")
     if address.version == 6 and address.is_link_local and not address.scope_id:
         raise Unfit(f"is link-local: say on which interface, as in {address}%eth0")
+    if address.version == 6 and address.scope_id and (address.scope_id.isdecimal() or len(address.scope_id) > 15):
+        raise Unfit(f'must end with the name of an interface, not "{address.scope_id}"')
     return str(address)
 
 

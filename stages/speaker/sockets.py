@@ -191,8 +191,8 @@ class Attempt:
         try:
             _set_options(self._sock)
             if local_address is not None:
-                self._sock.bind((local_address, 0))
-            code = self._sock.connect_ex((address, port))
+                self._sock.bind(_place(local_address, 0))
+            code = self._sock.connect_ex(_place(address, port))
         except OSError as error:
             code = error.errno or errno.EINVAL
         # Also a failure at once is told in a later turn, so that nobody is called back while still calling.
@@ -256,7 +256,7 @@ class Listener:
                 self._sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             # Accepted sockets inherit the buffers, which have to be set before the handshake to count.
             _set_options(self._sock)
-            self._sock.bind((address, port))
+            self._sock.bind(_place(address, port))
             self._sock.listen(LISTEN_BACKLOG)
         except OSError:
             self._sock.close()
@@ -366,10 +366,23 @@ def _socket_family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
-def _name(ask: Callable[[], tuple]) -> str:
-    """Return the address of one end, as text without a scope; empty if the connection is gone already."""
+def _place(address: str, port: int) -> tuple:
+    """Return an address and a port as the socket module takes them: of a zone it wants the interface's number."""
+    host, _, zone = address.partition("%")
+    if not zone:
+        return host, port
     try:
-        return ask()[0].partition("%")[0]
+        return host, port, 0, socket.if_nametoindex(zone)
+    except OSError:
+        raise OSError(errno.ENODEV, f"no interface {zone}") from None
+
+
+def _name(ask: Callable[[], tuple]) -> str:
+    """Return the address of one end, a link-local one with its zone; empty if the connection is gone already."""
+    try:
+        host, _port, *more = ask()
+        zone = more[1] if more else 0
+        return f"{host}%{socket.if_indextoname(zone)}" if zone else host
     except OSError:
         return ""
 

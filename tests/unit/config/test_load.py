@@ -114,6 +114,7 @@ def test_all_errors_at_once():
         ('"10.77.0.20"', '"10.77.0.1"', "neighbor.listener.address"),
         ('"10.77.0.20"', '"224.0.0.1"', "neighbor.listener.address"),
         ('"10.77.0.20"', '"fe80::1"', "neighbor.listener.address"),
+        ('"10.77.0.20"', '"fe80::1%2"', "neighbor.listener.address"),
         ('"10.77.0.20"', '"::ffff:10.77.0.20"', "neighbor.listener.address"),
         ('"10.77.0.20"', '"255.255.255.255"', "neighbor.listener.address"),
         ('"/run/headrace"', '"/run/\\u0000headrace"', "router.run_dir"),
