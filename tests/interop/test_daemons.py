@@ -229,7 +229,7 @@ def test_maximum_prefixes(exchange, name):
     exchange.wait_for_routes("source")
 
 
-@each_daemon
+@each_neighbor
 def test_daemon_dies(exchange, name):
     """Routes of a daemon that is killed go everywhere, and come back when it is started again."""
     daemon = exchange.daemons[name]

@@ -12,6 +12,8 @@ from bench.bench_routers import peers_of
 from bench.routers import Bird, Frr
 from stages.feed import scenario as scenarios
 
+pytestmark = pytest.mark.namespaces
+
 ROOT = Path(__file__).parents[2]
 # What these versions answer otherwise than the RFCs say.
 KNOWN = {

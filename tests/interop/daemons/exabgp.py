@@ -26,7 +26,8 @@ class ExaBgp(Daemon):
     def launch(self) -> Program:
         self._heard = Path(self.write("heard", ""))
         self._orders = Path(self.write("orders", ""))
-        script = self.write("api.sh", f"#!/bin/sh\ntail -n +1 -f --pid $$ {self._orders} &\nexec cat >> {self._heard}\n")
+        lines = ["#!/bin/sh", f"tail -n +1 -f --pid $$ {self._orders} &", f"exec cat >> {self._heard}", ""]
+        script = self.write("api.sh", "\n".join(lines))
         Path(script).chmod(0o755)
         for each in self.announced.values():
             self.order(f"announce {self._route(each)}")
