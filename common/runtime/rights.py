@@ -26,7 +26,7 @@ def keep_only(rights: tuple[int, ...]) -> None:
 
     Nothing the process starts later gets any of them back, set-user-id or not.
     """
-    held = capabilities()
+    held = capabilities("CapPrm") | capabilities()
     kept = sum(1 << right for right in rights) & held
     for right in range(64):
         # Refused without CAP_SETPCAP, and beyond the last capability the kernel knows.
@@ -34,6 +34,8 @@ def keep_only(rights: tuple[int, ...]) -> None:
             _libc.prctl(PR_CAPBSET_DROP, right, 0, 0, 0)
     _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if held == kept:  # as under systemd, whose filter does not even let one ask
+        return
     low, high = kept & 0xFFFFFFFF, kept >> 32
     header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0))
     sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
@@ -42,9 +44,9 @@ def keep_only(rights: tuple[int, ...]) -> None:
         raise OSError(code, f"capset: {os.strerror(code) if code else errno.EPERM}")
 
 
-def capabilities() -> int:
-    """Return the capabilities this process has in effect, as bits."""
+def capabilities(which: str = "CapEff") -> int:
+    """Return the capabilities this process has in effect (or permitted, "CapPrm"), as bits."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
+        if line.startswith(f"{which}:"):
             return int(line.split()[1], 16)
     return 0
