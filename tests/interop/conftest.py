@@ -1,6 +1,7 @@
 """What all interoperation tests share: where they can run, and the logs of all programs when one fails.
 
-With HEADRACE_SKIP_NOTHING set, as continuous integration has it, a missing daemon is a failure.
+With HEADRACE_SKIP_NOTHING set, as continuous integration has it, a missing daemon is a failure. HEADRACE_KEEP_LOGS
+leaves the directory of each network behind, HEADRACE_DEADLINE_S is how long a condition may take (30 s).
 """
 
 import os
