@@ -111,14 +111,16 @@ def read_secret(directory: Path, name: str, public: str) -> bytes:
     path = Path(directory) / f"{name}.secret"
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found = os.fstat(file.fileno())
             text = file.read(256).strip()
     except FileNotFoundError:
         raise KeyTrouble(f"{path}: there is none: `headrace keys new {name}` makes one") from None
     except OSError as error:
         raise KeyTrouble(f"{path}: cannot be read: {error.strerror}") from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise KeyTrouble(f"{path}: others may read it (mode {stat.S_IMODE(mode):04o}): chmod 600, or make a new one")
+    # One that is not ours was lent to our group, as Kubernetes does with Secrets: to be read, no more.
+    mode, refused = stat.S_IMODE(found.st_mode), 0o077 if found.st_uid == os.geteuid() else 0o037
+    if mode & refused:
+        raise KeyTrouble(f"{path}: others may read it (mode {mode:04o}): chmod 600, or make a new one")
     try:
         if public_of(text).decode() == public:
             return text

@@ -28,7 +28,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from common.bus.keyring import Grant, Keyring
 from common.bus.wire import MAX_REQUEST_OCTETS
-from common.config.bus import is_loopback
+from common.config.bus import bound, is_loopback
 from common.runtime.log import Log, event
 from common.runtime.loop import Loop
 
@@ -386,7 +386,7 @@ def bind(socket: zmq.Socket, endpoint: str) -> None:
     """
     if endpoint.startswith("tcp://"):
         try:
-            socket.bind(endpoint)
+            socket.bind(bound(endpoint))
         except zmq.ZMQError as error:
             raise OSError(error.errno, os.strerror(error.errno), endpoint) from None
         return

@@ -16,7 +16,16 @@ def key_name(names: Iterable[str], stage: str, instance: str) -> str | None:
 def is_loopback(endpoint: str) -> bool:
     """Tell whether a tcp endpoint can be reached from its own machine only."""
     host = endpoint.removeprefix("tcp://").rpartition(":")[0]
-    return ipaddress.ip_address(host.strip("[]")).is_loopback
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # whatever a name may mean
+        return False
+
+
+def bound(endpoint: str) -> str:
+    """Return where to listen so as to be reached at a tcp endpoint: at its address, for a name at all addresses."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return f"tcp://*:{port}" if any(letter.isalpha() for letter in host) and ":" not in host else endpoint
 
 
 def check_bus(values: dict, reader) -> None:

@@ -6,6 +6,7 @@ keys there are (schema.py does).
 """
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -307,9 +308,12 @@ def _parse_tcp_endpoint(value: Any) -> str:
     try:
         if not value.startswith("tcp://"):
             raise Unfit("")
+        name, _, port = value.removeprefix("tcp://").rpartition(":")
+        if re.fullmatch(r"(?=.*[a-z])[a-z0-9.-]{1,253}", name):  # a host's name, which is not looked up here
+            return f"tcp://{name}:{integer(1, 65535).parse(int(port) if port.isdecimal() else port)}"
         return f"tcp://{_parse_socket_address(value.removeprefix('tcp://'))}"
     except Unfit:
-        raise Unfit(f'must be like "tcp://10.77.0.2:7700" or "tcp://[2001:db8::2]:7700", not "{value}"') from None
+        raise Unfit(f'must be like "tcp://10.77.0.2:7700" or "tcp://rib.example:7700", not "{value}"') from None
 
 
 def _parse_public_key(value: Any) -> str:
@@ -333,6 +337,6 @@ COMMUNITY_PATTERN = Kind("community pattern", _parse_community_pattern, '"65000:
 LARGE_COMMUNITY = Kind("large community", _parse_large_community, '"65000:1:1"')
 LARGE_COMMUNITY_PATTERN = Kind("large community pattern", _parse_large_community_pattern, '"65000:1:1", "65000:*:*"')
 SOCKET_ADDRESS = Kind("address and port", _parse_socket_address, '"127.0.0.1:8179" or "[::1]:8179"')
-TCP_ENDPOINT = Kind("endpoint", _parse_tcp_endpoint, '"tcp://10.77.0.2:7700"')
+TCP_ENDPOINT = Kind("endpoint", _parse_tcp_endpoint, '"tcp://10.77.0.2:7700" or "tcp://rib.example:7700"')
 PUBLIC_KEY = Kind("public key", _parse_public_key, "40 characters, Z85")
 DIRECTORY = Kind("path", _parse_directory, "absolute, at most 80 characters")

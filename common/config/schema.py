@@ -511,7 +511,10 @@ class Endpoint:
     stage: str = key(keys.choice(*STAGES), "The stage.", example="rib", change=keys.RESTART)
     instance: str = key(keys.NAME, "Which instance of it.", default="0", change=keys.RESTART)
     bus: str = key(
-        keys.TCP_ENDPOINT, "Where it serves its channels.", example="tcp://127.0.0.1:7700", change=keys.RESTART
+        keys.TCP_ENDPOINT,
+        "Where it serves its channels; with a host's name it listens at all addresses.",
+        example="tcp://127.0.0.1:7700",
+        change=keys.RESTART,
     )
     control: str = key(
         keys.TCP_ENDPOINT, "Where it answers questions.", example="tcp://127.0.0.1:7701", change=keys.RESTART

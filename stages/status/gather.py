@@ -7,7 +7,7 @@ but the time limit.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,17 @@ class Gatherer:
     """Makes pictures at its own pace until stopped."""
 
     def __init__(
-        self, run_dir: Path, pictures: Pictures, ask: Ask = ask, monotonic: Callable[[], float] = time.monotonic
+        self,
+        run_dir: Path,
+        pictures: Pictures,
+        ask: Ask = ask,
+        monotonic: Callable[[], float] = time.monotonic,
+        declared: Iterable[tuple[str, str]] = (),
     ):
+        """Ask whoever has a control socket in `run_dir`, and `declared`: (stage, instance) of those elsewhere."""
         self.run_dir = Path(run_dir)
         self.pictures = pictures
+        self._declared = frozenset(declared)
         self.picture: dict[str, Any] = {}
         self._ask = ask
         self._monotonic = monotonic
@@ -99,9 +106,10 @@ class Gatherer:
         return answer
 
     def stages(self) -> list[tuple[str, str]]:
-        """Return (stage, instance) of each control socket but the supervisor's."""
-        names = [path.name.removesuffix(".control").split(".", 1) for path in sorted(self.run_dir.glob("*.control"))]
-        return [(name[0], name[1]) for name in names if len(name) == 2 and name[0] != "supervisor"]
+        """Return (stage, instance) of whoever is to be asked, but the supervisor."""
+        names = (path.name.removesuffix(".control").split(".", 1) for path in self.run_dir.glob("*.control"))
+        local = {(name[0], name[1]) for name in names if len(name) == 2 and name[0] != "supervisor"}
+        return sorted(local | self._declared)
 
     def _answer(self, stage: str, instance: str) -> Answer:
         status = self._try(stage, instance, "status")

@@ -6,6 +6,7 @@ Owns those two. The loop itself does nothing, so the control socket always answe
 import socket
 from typing import Any
 
+from common.bus.asking import asker
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
@@ -25,7 +26,8 @@ class StatusStage(Stage):
         super().__init__(config, instance, context)
         router = config.router
         pictures = Pictures({"asn": router.asn, "router_id": router.router_id})
-        self.gatherer = Gatherer(router.run_dir, pictures)
+        ask = asker(self.config, self.name, self.instance)
+        self.gatherer = Gatherer(router.run_dir, pictures, ask, declared=self.config.endpoints)
         self._server: HttpServer | None = None
 
     def start(self) -> None:
