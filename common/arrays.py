@@ -1,4 +1,4 @@
-"""The one allocator of the tables' columns.
+"""The one allocator of the tables' columns, and what is asked of columns everywhere.
 
 A column is a one-dimensional numpy array. Large ones come straight from the kernel as untouched pages, so room that is
 not used costs no memory.
@@ -42,3 +42,10 @@ def grown(column: np.ndarray, n_items: int) -> np.ndarray:
     larger = allocate(n_items, column.dtype)
     larger[: len(column)] = column
     return larger
+
+
+def n_within(sizes: np.ndarray, limit: int) -> int:
+    """Return how many items, from the first on, are together no larger than `limit`; one if the first alone is."""
+    if not len(sizes):
+        return 0
+    return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.uint64), limit, side="right")))

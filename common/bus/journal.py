@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from common.arrays import n_within
 from common.bus.batch import GAP, SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, Position, empty_columns
 from common.bus.schema import Kind
 from common.bus.server import Source
@@ -23,6 +24,9 @@ from common.bus.server import Source
 MAX_ROWS: Final = 32768
 """Rows gathered at most for one batch."""
 MIN_ROWS: Final = 64
+MAX_SET_OCTETS: Final = 8 << 20
+"""No batch of more rows refers to more octets of attribute sets. The size of rows is guessed from those before; a peer
+that sends small sets and then the largest would otherwise make batches too large for the transport."""
 MAX_EMPTY_CHUNKS: Final = 16
 """Chunks of gone rows a snapshot passes over in one read before other work has its turn."""
 FIRST_ROW: Final = 1
@@ -84,6 +88,7 @@ class JournalSource(Source):
         preamble: Callable[[], list[Content]] | None = None,
         epilogue: Callable[[], list[Content]] | None = None,
         gate: Callable[[], bool] | None = None,
+        sizes: Callable[[np.ndarray], np.ndarray] | None = None,
         octets_per_row: int = 48,
     ):
         """Serve one table, or one view of it.
@@ -97,6 +102,7 @@ class JournalSource(Source):
         preamble, epilogue: batches a snapshot begins and ends with (sessions that are up; those that sent their
             End-of-RIB).
         gate: while it returns False nothing is served.
+        sizes: octets of the attribute sets that each of some rows refers to.
         octets_per_row: first guess of what a row costs; corrected by what is gathered.
         """
         self._journal = journal
@@ -108,6 +114,7 @@ class JournalSource(Source):
         self._preamble = preamble
         self._epilogue = epilogue
         self._gate = gate
+        self._sizes = sizes
         self._octets_per_row = float(octets_per_row)
 
     @property
@@ -155,6 +162,11 @@ class JournalSource(Source):
             if mark is not None and following > mark[0]:
                 rows = rows[(journal.last[rows] - np.uint32(sequence & 0xFFFFFFFF)) < np.uint32(mark[0] - sequence)]
                 following = mark[0]
+            n_fitting = self._n_fitting(rows)
+            if n_fitting < len(rows):
+                # An entry that counts is the last of its row.
+                following = sequence + (int(journal.last[rows[n_fitting]]) - sequence & 0xFFFFFFFF)
+                rows = rows[:n_fitting]
             if len(rows):
                 batches.append(self._gathered(rows, False, sequence, Position(self._epoch, following, -1), 0))
                 break
@@ -182,9 +194,12 @@ class JournalSource(Source):
         limit = self._row_limit()
         for _ in range(MAX_EMPTY_CHUNKS):
             first, cursor = cursor, min(cursor + self._n_rows(max_octets), max(limit, cursor))
+            rows = np.arange(first, cursor, dtype=np.uint32)
+            rows = rows[: self._n_fitting(rows)]
+            cursor = first + len(rows)
             is_last = cursor >= limit
             position = Position(self._epoch, sequence, -1 if is_last else cursor)
-            batch = self._gathered(np.arange(first, cursor, dtype=np.uint32), True, sequence, position, SNAPSHOT)
+            batch = self._gathered(rows, True, sequence, position, SNAPSHOT)
             if batch.n_rows or is_last:
                 break
         batches.append(batch)
@@ -205,6 +220,12 @@ class JournalSource(Source):
 
     def _n_rows(self, max_octets: int) -> int:
         return max(MIN_ROWS, min(MAX_ROWS, int(max_octets / self._octets_per_row)))
+
+    def _n_fitting(self, rows: np.ndarray) -> int:
+        """Return how many of these rows are for one batch."""
+        if self._sizes is None or len(rows) <= MIN_ROWS:
+            return len(rows)
+        return max(MIN_ROWS, n_within(self._sizes(rows), MAX_SET_OCTETS))
 
     def _gathered(self, rows: np.ndarray, is_snapshot: bool, first: int, position: Position, flags: int) -> Batch:
         batch = self._batch((self._kind, *self._gather(rows, is_snapshot)), first, position, flags)

@@ -244,6 +244,11 @@ class AttributeTable:
         return self.references_column
 
     @property
+    def sizes(self):
+        """Octets of each set (uint32 by id); of an id that nobody has, nothing that means anything."""
+        return self.size_column
+
+    @property
     def new_ids(self):
         """Ids (uint32) that the last `intern` or `intern_rows` gave out, in order: sets that were not in the table."""
         return self.new_ids_column

@@ -128,6 +128,21 @@ class LocRib:
 
     # ---- what goes out ----------------------------------------------------------------------------------------
 
+    def sizes_of_best(self, rows: np.ndarray) -> np.ndarray:
+        """Return the octets of the attribute set of each prefix's chosen path, 0 where there is none."""
+        return self._sizes(self.decision.best[rows])
+
+    def sizes_of_all(self, rows: np.ndarray) -> np.ndarray:
+        """Return the octets of the attribute sets of all usable paths of each prefix."""
+        n_paths, paths = self.decision.usable(rows, *self._chains())
+        before = np.concatenate(([0], np.cumsum(self._sizes(paths), dtype=np.int64)))
+        ends = np.cumsum(n_paths, dtype=np.int64)
+        return before[ends] - before[ends - n_paths]
+
+    def _sizes(self, paths: np.ndarray) -> np.ndarray:
+        ids = self.routes.attributes[paths]
+        return np.where(ids != 0, self.attributes.sizes[ids], 0)
+
     def gather_best(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
         """Return (columns, meta) of a BestChanges batch: the chosen path of each prefix now."""
         paths = self.decision.best[rows]

@@ -113,6 +113,7 @@ class Rib(Stage):
             # Positions of one view mean nothing in the other: `all` journals more from its first reader on.
             epoch=self.epoch if view == BEST else f"{self.epoch}-{key}",
             gate=lambda: self.is_open and (view != INSTALLED or table.installed.is_complete),
+            sizes=table.sizes_of_best if view in (BEST, INSTALLED) else table.sizes_of_all,
         )
 
     def _passed(self, family: Family, table: LocRib) -> int:

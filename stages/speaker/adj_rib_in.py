@@ -96,6 +96,11 @@ class AdjRibIn:
         counts = self.routes.n_by_source
         return sum(int(counts[number]) for number in self.sources.numbers(name).tolist() if number < len(counts))
 
+    def sizes(self, rows: np.ndarray) -> np.ndarray:
+        """Return the octets of each route's attribute set, 0 for one that is gone."""
+        ids = self.routes.attributes[rows]
+        return np.where(ids != 0, self.attributes.sizes[ids], 0)
+
     def gather(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
         """Return (columns, meta) of a RouteChanges batch: the state of these routes now; none that are gone in a
         snapshot.

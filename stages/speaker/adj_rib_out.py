@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.arrays import allocate, grown
+from common.arrays import allocate, grown, n_within
 from common.bgp.constants import Family
 from common.bus.batch import Batch
 from common.kernels import pack
@@ -29,6 +29,8 @@ CHUNK_OCTETS = 1 << 18
 # Fewer rows than this are never worth a turn; and what a row is taken to fill before any was told.
 MIN_ROWS_PER_TURN = 32
 FIRST_OCTETS_PER_ROW = 512.0
+# However the rows before them were, rows told in one go refer to no more octets of attribute sets than this.
+MAX_SET_OCTETS = 4 << 20
 COLLECT_ENTRIES = 65536
 # Rows forgotten after which it is worth looking for sets that nobody refers to.
 SWEEP_ROWS = 4096
@@ -311,9 +313,15 @@ class AdjRibOut:
     def _next_rows(self, member: Member) -> np.ndarray:
         n_rows = max(MIN_ROWS_PER_TURN, min(ROWS_PER_TURN, int(TURN_OCTETS / member.octets_per_row)))
         if member.order is None:
-            rows, member.sequence = self.journal.read(member.sequence, n_rows)
-            return rows
+            before = member.sequence
+            rows, member.sequence = self.journal.read(before, n_rows)
+            n_fitting = self._n_fitting(rows)
+            if n_fitting < len(rows):
+                # An entry that counts is the last of its row.
+                member.sequence = before + (int(self.journal.last[rows[n_fitting]]) - before & 0xFFFFFFFF)
+            return rows[:n_fitting]
         end = self._end_of_set(member.order, member.cursor + n_rows, n_rows // 2)
+        end = member.cursor + self._n_fitting(member.order[member.cursor : end])
         rows = member.order[member.cursor : end]
         # What has changed since the session came up comes with the changes.
         rows = rows[self._age(rows) > self.journal.head - member.sequence]
@@ -324,6 +332,12 @@ class AdjRibOut:
             if member.exact_from == NEVER:
                 member.exact_from = self.journal.head
         return rows
+
+    def _n_fitting(self, rows: np.ndarray) -> int:
+        """Return how many rows, from the first on, are told in one go, if each is in an UPDATE of its own."""
+        ids = self.exports.sets[rows]
+        sizes = np.where(ids != 0, self.attributes.sizes[ids], 0)
+        return n_within(sizes, MAX_SET_OCTETS) if len(rows) > MIN_ROWS_PER_TURN else len(rows)
 
     def _end_of_set(self, order: np.ndarray, end: int, n_near: int) -> int:
         """Return where the set at `end` begins, if that is near: no set is cut in two without need."""

@@ -546,6 +546,7 @@ class Speaker(Stage):
             marks=self.marks[family],
             preamble=lambda: self._preamble(family),
             epilogue=lambda: self._sessions(family, sorted(self.ended[family]), SessionEvent.END_OF_RIB),
+            sizes=table.sizes,
         )
 
     def _preamble(self, family: Family) -> list[Content]:

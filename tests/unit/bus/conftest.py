@@ -31,6 +31,7 @@ class Owner:
         self.journal = Journal(capacity_power)
         self.marks = Marks(self.journal)
         self.n_preambles = 0
+        self.large_from = 1 << 32
         self.source = JournalSource(
             self.journal,
             RouteChanges,
@@ -41,6 +42,7 @@ class Owner:
             preamble=lambda: [session(1)],
             epilogue=lambda: [session(3)],
             gate=lambda: self.is_open,
+            sizes=self.sizes,
         )
         self.server = bus.serve()
         self.server.add("adj-rib-in/*", lambda request: self.source)
@@ -49,6 +51,10 @@ class Owner:
         self.values[row] = value
         self.limit = max(self.limit, row + 1)
         self.journal.append(np.array([row], np.uint32))
+
+    def sizes(self, rows: np.ndarray) -> np.ndarray:
+        """Values from `large_from` on count as sets of half a megabyte."""
+        return np.where(self.values[rows] >= self.large_from, 1 << 19, 5)
 
     def gather(self, rows: np.ndarray, is_snapshot: bool):
         if is_snapshot:

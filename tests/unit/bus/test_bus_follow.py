@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.bus.batch import GAP, SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Position
-from common.bus.schema import SessionChanges
+from common.bus.schema import RouteChanges, SessionChanges
 from common.bus.server import Refused, Source
 
 CHANNEL = "adj-rib-in/ipv4-unicast"
@@ -44,6 +44,28 @@ def test_snapshot_then_changes(world, make_owner, make_copy):
     assert copy.batches[-1].n_rows == 2, "a row that changed twice is told once"
     assert copy.batches[-1].flags == 0
     assert follower.position == Position("e1", owner.journal.head, -1) and follower.lag == 0
+
+
+def test_rows_with_large_sets_come_in_small_batches(world, make_owner, make_copy):
+    """However small the rows before were, a batch has few rows with large sets, and none of them is left out."""
+    owner = make_owner(world.bus("speaker"))
+    owner.large_from = 1000
+    rng = np.random.default_rng(5)
+    copies = [make_copy(), make_copy()]
+    follow(world, copies[0])
+    for row in range(1, 2001):
+        owner.put(row, row % 7 + 1)
+    world.settle()
+    before = copies[0].batches[:]
+    for row in rng.integers(1, 3000, 2500).tolist():
+        owner.put(row, int(rng.choice([0, 5, 1000, 1001])))
+    follow(world, copies[1], "rib")
+    world.settle()
+    expected = {row: int(owner.values[row]) for row in np.flatnonzero(owner.values).tolist()}
+    assert copies[0].values == copies[1].values == expected
+    assert max(batch.n_rows for batch in before) > 500
+    later = [*copies[0].batches[len(before) :], *copies[1].batches]
+    assert max(owner.sizes(batch.columns["hi"]).sum() for batch in later if batch.kind is RouteChanges) <= 64 << 19
 
 
 def test_a_change_goes_out_in_the_turn_in_which_it_is_made(world, make_owner, make_copy):

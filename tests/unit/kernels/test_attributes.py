@@ -27,6 +27,7 @@ def test_grows_to_many_sets():
     assert [table.octets_of(id) for id in (1, 10_000, 20_000)] == [sets[0], sets[9_999], sets[19_999]]
     assert table.references[1:20_001].tolist() == [1] * 20_000
     assert table.n_octets == 40 * 20_000
+    assert set(table.sizes[1:20_001].tolist()) == {40}
 
 
 def test_sweep_gives_octets_back():

@@ -287,3 +287,13 @@ def test_pages_have_every_route_once():
             break
     assert sorted(found) == sorted(prefixes)
     assert 1 <= min(sizes) and max(sizes) <= 100
+
+
+def test_sizes_of_rows():
+    """What a prefix's paths refer to is known before it is gathered: of the chosen one, or of all usable ones."""
+    table = Table()
+    table.handle([(P, A, SHORT), (P, B, LONG), (Q, B, LONG)])
+    table.handle([(Q, B, None)])
+    rows = np.array([1, 2], np.uint32)
+    assert table.loc_rib.sizes_of_best(rows).tolist() == [len(SHORT), 0]
+    assert table.loc_rib.sizes_of_all(rows).tolist() == [len(SHORT) + len(LONG), 0]

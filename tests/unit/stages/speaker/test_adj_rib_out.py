@@ -1,6 +1,7 @@
 """The Adj-RIB-Out: whatever happens in whatever order, each peer ends up with what it is to hold."""
 
 import socket
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from common.bgp.constants import NONE, Family
 from common.bus.batch import SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, empty_columns
 from common.bus.schema import ExportChanges
 from common.kernels.scan import Options, Scanner
+from stages.speaker import adj_rib_out
 from stages.speaker.adj_rib_out import AdjRibOut
 from tests.unit.stages.speaker.conftest import columns
 
@@ -146,6 +148,14 @@ def test_peers_hold_what_they_are_to_hold(script):
 def test_peers_the_journal_left_behind_recover(script):
     """The same when the journal holds only the last sixteen changes, so that slow peers are left behind."""
     play(World(journal_power=4), script)
+
+
+@settings(max_examples=200, deadline=None)
+@given(script=steps)
+def test_peers_are_told_large_sets_a_few_at_a_time(script):
+    """The same when a turn ends after two sets, wherever in the table or the journal that is."""
+    with mock.patch.multiple(adj_rib_out, MAX_SET_OCTETS=2 * len(SETS[0]), MIN_ROWS_PER_TURN=0):
+        play(World(), script)
 
 
 @settings(max_examples=200, deadline=None)
