@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 
@@ -138,12 +140,19 @@ def test_a_stage_takes_all_descriptors_it_may(tmp_path):
         router.stop()
 
 
+@pytest.fixture
+def short_path():
+    """A directory whose name is short, as that of a run directory must be."""
+    with tempfile.TemporaryDirectory(prefix="hr") as name:
+        yield Path(name)
+
+
 @pytest.mark.parametrize("run_dir", ["/proc/nowhere/run", "{here}/file", "{here}/file/run"])
-def test_a_run_directory_that_cannot_be(tmp_path, run_dir):
+def test_a_run_directory_that_cannot_be(tmp_path, short_path, run_dir):
     """`headrace run` says which directory it cannot have, and ends with status 1."""
-    (tmp_path / "file").touch()
+    (short_path / "file").touch()
     file = tmp_path / "headrace.toml"
-    run_dir = run_dir.format(here=tmp_path)
+    run_dir = run_dir.format(here=short_path)
     file.write_text(f'[router]\nasn = 65000\nrouter_id = "10.0.0.1"\nrun_dir = "{run_dir}"\n')
     result = subprocess.run(
         [sys.executable, "-m", "common.cli.main", "run", str(file)],
