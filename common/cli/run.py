@@ -4,6 +4,8 @@ Never: does a stage's work; it reads the configuration, says what that will not 
 """
 
 import contextlib
+import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -24,7 +26,7 @@ def run(file: Path) -> None:
     config = _load(file)
     from common.runtime.supervisor import planned, run_supervisor
 
-    _check_keys(config, planned(config))
+    _check_machine(config, planned(config))
 
     try:
         status = run_supervisor(config)
@@ -46,7 +48,7 @@ def stage(name: str, file: Path, instance: str) -> None:
         stage_class(name)
     except LookupError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
-    _check_keys(config, [(name, instance)])
+    _check_machine(config, [(name, instance)])
     try:
         status = run_stage(name, config, instance)
     except OSError as error:
@@ -54,18 +56,22 @@ def stage(name: str, file: Path, instance: str) -> None:
     sys.exit(status)
 
 
-def _check_keys(config: Config, stages: list[tuple[str, str]]) -> None:
-    """Exit, with all that is wrong, unless each stage has the keys it needs."""
-    if not config.public_keys and not config.endpoints:
-        return
-    from common.bus.keyring import KeyTrouble, load_keyring
-
+def _check_machine(config: Config, stages: list[tuple[str, str]]) -> None:
+    """Exit, with all that is wrong, unless this machine has the keys and the user that the stages need."""
     troubles = {}
-    for name, instance in stages:
+    if config.router.user is not None and os.geteuid() == 0:
         try:
-            load_keyring(config, name, instance)
-        except KeyTrouble as trouble:
-            troubles[str(trouble)] = None
+            pwd.getpwnam(config.router.user)
+        except KeyError:
+            troubles[f"router.user: there is no user {config.router.user!r}"] = None
+    if config.public_keys or config.endpoints:
+        from common.bus.keyring import KeyTrouble, load_keyring
+
+        for name, instance in stages:
+            try:
+                load_keyring(config, name, instance)
+            except KeyTrouble as trouble:
+                troubles[str(trouble)] = None
     if troubles:
         for trouble in troubles:
             click.echo(f"headrace: {trouble}", err=True)

@@ -53,7 +53,9 @@ class _Program(ctypes.Structure):
 
 
 def become(name: str, run_dir: Path) -> None:
-    """Go on as the user `name`, with the capabilities of now; the run directory becomes the user's if it is ours.
+    """Go on as the user `name`; the run directory becomes the user's if it is ours.
+
+    The capabilities of now stay permitted; those that are to be in effect again are named next (rights.keep_only).
 
     Raises LookupError if there is no such user, PermissionError if this process may not become it.
     """

@@ -26,7 +26,8 @@ def keep_only(rights: tuple[int, ...]) -> None:
 
     Nothing the process starts later gets any of them back, set-user-id or not.
     """
-    held = capabilities("CapPrm") | capabilities()
+    permitted, effective = capabilities("CapPrm"), capabilities()
+    held = permitted | effective
     kept = sum(1 << right for right in rights) & held
     for right in range(64):
         # Refused without CAP_SETPCAP, and beyond the last capability the kernel knows.
@@ -34,7 +35,7 @@ def keep_only(rights: tuple[int, ...]) -> None:
             _libc.prctl(PR_CAPBSET_DROP, right, 0, 0, 0)
     _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if held == kept:  # as under systemd, whose filter does not even let one ask
+    if permitted == effective == kept:  # as under systemd, whose filter does not even let one ask
         return
     low, high = kept & 0xFFFFFFFF, kept >> 32
     header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0))
