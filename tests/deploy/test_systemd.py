@@ -159,6 +159,12 @@ def test_a_restart_ends_when_the_stage_is_in_step(machine, stage):
     assert machine.call("headrace", "health", stage).returncode == 0
 
 
+def test_the_check_holds_up_no_restart(machine):
+    """However often stages are started, the check before them has no limit of its own."""
+    for _ in range(8):
+        assert machine.call("systemctl", "restart", "headrace-policy@0", "headrace-exporter@0").returncode == 0
+
+
 def test_the_watchdog_sees_a_loop_that_stands_still(machine):
     """A stage that hangs is killed and started again."""
     before = machine.pid("rib")
