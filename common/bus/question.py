@@ -10,9 +10,16 @@ from typing import Any
 import msgpack
 import zmq
 
+CONNECT_S = 0.5
+"""A stage on this machine is there within this time, or it does not run; one that is being restarted may be late."""
+
 
 class ControlError(Exception):
     """The question cannot be answered; the text says why."""
+
+
+class Absent(TimeoutError):
+    """Nobody is there to be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +36,12 @@ def ask(
 ) -> dict[str, Any]:
     """Put a question to a running stage and return its answer.
 
-    Raises ControlError with the stage's reason, TimeoutError when no answer comes in time.
+    Raises ControlError with the stage's reason, TimeoutError when no answer comes in time, Absent if none can come.
     """
     try:
         return ask_at(f"ipc://{run_dir}/{stage}.{instance}.control", question, timeout_s, **arguments)
+    except Absent:
+        raise Absent(f"{stage}.{instance} does not run: nobody is at its socket in {run_dir}") from None
     except TimeoutError:
         raise TimeoutError(f"{stage}.{instance} did not answer within {timeout_s:g} s") from None
 
@@ -55,14 +64,20 @@ def _exchange(endpoint: str, octets: bytes, timeout_s: float, curve: Curve | Non
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RECONNECT_IVL, 10)
-        socket.set(zmq.SNDTIMEO, int(timeout_s * 1000))
+        # Sent over a connection that stands, or not at all: whoever has died has left a socket at which nobody listens.
+        socket.set(zmq.IMMEDIATE, 1)
+        is_local = endpoint.startswith("ipc://")
+        socket.set(zmq.SNDTIMEO, int(min(timeout_s, CONNECT_S if is_local else timeout_s) * 1000))
         socket.set(zmq.IPV6, int(endpoint.startswith("tcp://")))
         if curve is not None:
             socket.set(zmq.CURVE_SERVERKEY, curve.server)
             socket.set(zmq.CURVE_PUBLICKEY, curve.public)
             socket.set(zmq.CURVE_SECRETKEY, curve.secret)
         socket.connect(endpoint)
-        socket.send(octets)
+        try:
+            socket.send(octets)
+        except zmq.Again:
+            raise Absent(f"nobody is at {endpoint}") from None
         while socket.poll(int(timeout_s * 1000)):
             answer = socket.recv_multipart()
             if len(answer) == 1 and answer[0]:  # an empty one only asks whether we are still there

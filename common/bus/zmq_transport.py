@@ -216,6 +216,7 @@ class ZmqListenPort:
 
     def __init__(self, loop: Loop, endpoint: str, on_frames, on_gone, keyring: Keyring, log: Log):
         self._loop = loop
+        self._endpoint = endpoint
         self._log = log
         self._grants = {grant.name: grant for grant in keyring.accepted.values()}
         self._on_frames = on_frames
@@ -266,6 +267,10 @@ class ZmqListenPort:
             queue.close()
         self._socket.disable_monitor()
         self._socket.close()
+        if self._endpoint.startswith("ipc://"):
+            # ZeroMQ does so too, but later than a process that ends lives: commands would wait for an answer.
+            with contextlib.suppress(OSError):
+                Path(self._endpoint.removeprefix("ipc://")).unlink()
 
     def grant_of(self, peer: bytes) -> Grant | None:
         """Return what a peer may do, None for one that may do everything: it was let in by the run directory."""

@@ -9,6 +9,7 @@ import stat
 import time
 import traceback
 from collections import Counter
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -17,6 +18,7 @@ import zmq
 from common.bus.batch import GAP, SNAPSHOT_BEGIN
 from common.bus.bus import Bus
 from common.bus.control import ControlError, ask
+from common.bus.question import Absent
 from common.bus.zmq_transport import COPY_BELOW_OCTETS, EndpointBusy, ZmqTransport, context
 from common.runtime.clock import ManualClock
 from common.runtime.log import Log
@@ -244,6 +246,36 @@ def test_nobody_there_is_a_timeout(run_dir):
     """A question to a stage that is not there ends in time."""
     with pytest.raises(TimeoutError):
         ask(run_dir, "rib", "0", "status", 0.05)
+
+
+def test_the_socket_of_a_dead_stage_does_not_keep_a_command_waiting(run_dir, processes):
+    """Who asks a stage that was killed learns soon that nobody is there; one that ends in order leaves no socket."""
+
+    def live():
+        station = Station(run_dir, "rib")
+        station.bus.control({"end": lambda question: station.loop.stop() or {}})
+        station.loop.run()
+        station.close()
+
+    socket_file = Path(run_dir) / "rib.0.control"
+    pid = processes(live)
+    deadline = time.monotonic() + DEADLINE_S
+    while not socket_file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    kill(pid)
+    assert socket_file.exists()
+    with pytest.raises(Absent, match=r"rib\.0 does not run"):
+        ask(run_dir, "rib", timeout_s=DEADLINE_S)
+    assert time.monotonic() < deadline
+    pid = processes(live)
+    while True:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(Absent):
+            ask(run_dir, "rib", question="end")
+            break
+    os.waitpid(pid, 0)
+    assert not socket_file.exists()
 
 
 def test_a_reader_may_start_before_its_owner(stations, make_owner, make_copy):
