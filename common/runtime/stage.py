@@ -361,8 +361,11 @@ def confine(cls: type[Stage], config: Config) -> list[str]:
 
 
 def bus_families(config: Config) -> tuple[int, ...]:
-    """Return the address families the bus needs beside its sockets in the run directory."""
-    return (socket.AF_INET, socket.AF_INET6) if config.endpoints else ()
+    """Return the address families the bus needs beside its sockets in the run directory.
+
+    Netlink, because ZeroMQ lists the interfaces before it binds, and aborts where it cannot.
+    """
+    return (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK) if config.endpoints else ()
 
 
 def make_run_dir(config: Config) -> None:

@@ -1,0 +1,73 @@
+"""A whole router whose stages meet over tcp with keys, as they would on several machines."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from common.bus.keyring import write_secret
+from common.bus.question import new_keys
+from tests.processes.router import ROOT, free_port, until
+
+STAGES = ("speaker", "policy", "rib", "exporter")
+
+
+def configuration(directory: Path) -> str:
+    text = f"""
+[router]
+asn = 65000
+router_id = "10.77.0.1"
+run_dir = "{directory}/run"
+port = {free_port()}
+listen = ["127.0.0.1"]
+originate = ["192.0.2.0/24"]
+[status]
+listen = "127.0.0.1:{free_port()}"
+[keys]
+directory = "{directory}/keys"
+"""
+    for stage in STAGES:
+        bus, control = free_port(), free_port()
+        text += f'[[endpoint]]\nstage = "{stage}"\nbus = "tcp://127.0.0.1:{bus}"\n'
+        text += f'control = "tcp://127.0.0.1:{control}"\n'
+    for name in (*STAGES, "status", "operator"):
+        public, secret = new_keys()
+        write_secret(directory / "keys", name, secret)
+        text += f'[[key]]\nname = "{name}"\npublic = "{public.decode()}"\nrole = "{name}"\n'
+    return text
+
+
+@pytest.fixture
+def file():
+    """The configuration of a router that runs."""
+    directory = Path(tempfile.mkdtemp(prefix="hr"))
+    file = directory / "headrace.toml"
+    file.write_text(configuration(directory))
+    command = [sys.executable, "-m", "common.cli.main", "run", str(file)]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    yield file
+    process.terminate()
+    process.wait(20)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def call(*words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "common.cli.main", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+
+
+def test_all_stages_come_into_step_and_an_operator_asks_from_elsewhere(file):
+    """Each by its own key; a command with no socket at hand goes by the operator's, and without it gets nothing."""
+    for stage in STAGES:
+        until(lambda stage=stage: call("health", stage, "--config", str(file)).returncode == 0, f"{stage} in step")
+    far = ("--config", str(file), "--run-dir", str(file.parent / "nowhere"))
+    routes = json.loads(call("show", "route", "192.0.2.0/24", "--json", *far).stdout)
+    assert routes["prefix"] == "192.0.2.0/24"
+    (file.parent / "keys" / "operator.secret").unlink()
+    refused = call("show", "route", "192.0.2.0/24", *far)
+    assert refused.returncode == 1 and "headrace keys new operator" in refused.stderr
