@@ -1,5 +1,6 @@
 """The bus between machines: only those with a key and the right to a channel get anything; a cut loses nothing."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -13,9 +14,11 @@ import pytest
 from common.bus.keyring import Keyring, KeyTrouble, load_keyring
 from common.bus.question import Curve, ask_at, new_keys
 from common.bus.zmq_transport import ZmqTransport
+from common.runtime.log import Log
 from common.runtime.loop import Loop
 from tests.deploy.between_machines import SERVER, Machines, Station
 from tests.unit.bus.conftest import CHANNEL, Copy, Owner
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and iproute2")
 N_ROWS = 20_000
@@ -56,7 +59,7 @@ def serve(config, n_rows=N_ROWS, churn_s=0.0):
             value = churn_s = 0
 
 
-def follow(config, keyring=None, *, until=lambda copy: len(copy.values) == N_ROWS, seconds=0.0, stage="policy"):
+def follow(config, keyring=None, *, until=lambda copy, log: len(copy.values) == N_ROWS, seconds=0.0, stage="policy"):
     """Be a reader until it has everything; or for some seconds, in which it must be given nothing."""
     station = Station(config, stage, keyring)
     copy = Copy()
@@ -65,7 +68,7 @@ def follow(config, keyring=None, *, until=lambda copy: len(copy.values) == N_ROW
         station.run_for(seconds)
         assert not copy.batches and not station.bus.followers()[0].is_in_step
     else:
-        station.run_until(lambda: until(copy))
+        station.run_until(lambda: until(copy, station.log))
     return station
 
 
@@ -99,9 +102,12 @@ def test_a_reader_without_a_key_gets_nothing(machines):
     config = machines.configuration("a", speaker="speaker")
     machines.start("a", lambda: serve(config))
 
+    def connected():
+        with contextlib.suppress(OSError):
+            return socket.create_connection((SERVER, 7700), 5)
+
     def shout():
-        wait_for_port()
-        with socket.create_connection((SERVER, 7700), 5) as connection:
+        with wait_until(connected, "the speaker's port") as connection:
             connection.sendall(b"GET / HTTP/1.0\r\n\r\n" * 1000)
             while connection.recv(4096):
                 pass
@@ -155,26 +161,15 @@ def key_of(config, name: str) -> dict:
     return {"public": keyring.public, "secret": keyring.secret}
 
 
-def wait_for_port() -> None:
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            socket.create_connection((SERVER, 7700), 1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
 def test_a_cut_under_load_loses_nothing(machines, tmp_path):
     """While the table changes the cable is cut for longer than silence is borne; after it the reader has all."""
     machines.new_key("b", "policy")
     roles = {"speaker": "speaker", "policy": "policy"}
-    progress = tmp_path / "progress"
+    progress, silence = tmp_path / "progress", tmp_path / "silence"
     machines.start("a", lambda: serve(machines.configuration("a", **roles), churn_s=14))
 
-    def is_final(copy: Copy) -> bool:
-        progress.write_text(str(len(copy.batches)))
+    def is_final(copy: Copy, log: Log) -> bool:
+        (progress if not log.counts.get("link-down") else silence).write_text(str(len(copy.batches)))
         return len(copy.values) == N_ROWS and set(copy.values.values()) == {99_999}
 
     def read():
@@ -182,12 +177,9 @@ def test_a_cut_under_load_loses_nothing(machines, tmp_path):
         assert station.log.counts["link-down"] >= 1 and station.log.counts["link-up"] >= 2
 
     reader = machines.start("b", read)
-    deadline = time.monotonic() + 10
-    while not progress.exists() or int(progress.read_text() or 0) < 20:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: progress.exists() and int(progress.read_text() or 0) >= 20, "20 batches")
     machines.cut()
-    time.sleep(8)
+    wait_until(silence.exists, "the reader to bear the silence no longer")
     machines.mend()
     assert machines.result(reader) == 0
 

@@ -8,10 +8,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 yaml = pytest.importorskip("yaml")
 
@@ -82,10 +83,7 @@ class Containers:
         return self.podman("exec", f"hr-{stage}", *words).returncode == 0
 
     def until_healthy(self, stage: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not self.is_healthy(stage):
-            assert time.monotonic() < deadline, self.podman("logs", f"hr-{stage}").stderr
-            time.sleep(0.2)
+        wait_until(lambda: self.is_healthy(stage), lambda: self.podman("logs", f"hr-{stage}").stderr, DEADLINE_S)
 
     def close(self) -> None:
         for stage in self.services:

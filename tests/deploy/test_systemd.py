@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from common.config.schema import STAGES
+from tests.waiting import wait_until
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
@@ -93,11 +94,7 @@ class Machine:
         return int(children[0]) if children else 0
 
     def until(self, condition, what: str):
-        deadline = time.monotonic() + DEADLINE_S
-        while not (value := condition()):
-            assert time.monotonic() < deadline, f"waited for {what}\n{self.call('journalctl', '-n', '100').stdout}"
-            time.sleep(0.1)
-        return value
+        return wait_until(condition, lambda: f"{what}\n{self.call('journalctl', '-n', '100').stdout}", DEADLINE_S)
 
     def call(self, *words: str) -> subprocess.CompletedProcess:
         """Run a command inside."""

@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tests.interop.daemons import Daemon
-from tests.interop.network import Network, address, wait_until
+from tests.interop.network import Network, address
 from tests.interop.route import Announcement, Route
 from tests.interop.router import ASN, Router
+from tests.waiting import wait_until
 
 PEER_DEADLINE_S = 45  # GoBGP takes up to ten seconds before it dials, OpenBGPD thirty after a session has failed
 

@@ -12,38 +12,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
-
-Value = TypeVar("Value")
 
 NAME = "headrace-it"
 ROUTER = 1
-DEADLINE_S = float(os.environ.get("HEADRACE_DEADLINE_S", "30"))
 _numbers = itertools.count(1)
 
 
 def address(n: int, version: int = 4) -> str:
     """Return the address of host n on the segment."""
     return f"fd99::{n:x}" if version == 6 else f"10.99.0.{n}"
-
-
-def wait_until(
-    condition: Callable[[], Value],
-    what: str | Callable[[], str],
-    deadline_s: float = DEADLINE_S,
-) -> Value:
-    """Return what `condition` returns once that is true; fail with `what` after the deadline."""
-    end = time.monotonic() + deadline_s
-    pause = threading.Event()
-    while not (value := condition()):
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {deadline_s:.0f} s: {what if isinstance(what, str) else what()}")
-        pause.wait(0.05)
-    return value
 
 
 def run_inside(namespace: str, *command: str, timeout_s: float = 10) -> str:

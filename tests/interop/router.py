@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from common.bus.question import ControlError, ask
-from tests.interop.network import Network, address, run_inside, wait_until
+from tests.interop.network import Network, address, run_inside
 from tests.interop.route import Route
+from tests.waiting import wait_until
 
 ASN = 65000
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,10 @@ import pytest
 from common.bus.control import ControlError
 from tests.interop.daemons import Bird, ExaBgp, Frr
 from tests.interop.exchange import Exchange, Role, marked, plain
-from tests.interop.network import address, wait_until
+from tests.interop.network import address
 from tests.interop.route import Announcement
 from tests.interop.router import ASN
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.namespaces
 

@@ -9,8 +9,9 @@ import pytest
 
 from tests.interop.daemons import ALL, Bird
 from tests.interop.exchange import Exchange, Role, marked, plain
-from tests.interop.network import address, wait_until
+from tests.interop.network import address
 from tests.interop.router import ASN
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.namespaces
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.interop.daemons import ALL, Frr
 from tests.interop.exchange import Exchange, Role
-from tests.interop.network import wait_until
 from tests.interop.route import Announcement
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.namespaces
 

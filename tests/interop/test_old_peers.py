@@ -10,8 +10,8 @@ import pytest
 
 from tests.interop.daemons import Bird, ExaBgp, Frr, OpenBgpd
 from tests.interop.exchange import Exchange, Role, differences, marked
-from tests.interop.network import wait_until
 from tests.interop.route import Announcement
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.namespaces
 

@@ -13,9 +13,10 @@ import pytest
 
 from tests.interop.daemons import Bird, ExaBgp, Frr
 from tests.interop.exchange import Exchange, Role
-from tests.interop.network import batch, wait_until
+from tests.interop.network import batch
 from tests.interop.route import Announcement
 from tests.interop.router import ROOT
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.namespaces
 

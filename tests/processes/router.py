@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from common.bus.question import ControlError, ask
 from stages.feed import synthetic
 from stages.feed.load import Load, Player
 from stages.feed.neighbor import Plan
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 N_PREFIXES = 600
@@ -55,12 +55,7 @@ export = {{ default = "accept", originated_routes = false }}
 
 def until(condition: Callable, what: str):
     """Return the first true answer of `condition`."""
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        if answer := condition():
-            return answer
-        time.sleep(0.02)
-    raise AssertionError(f"waited {DEADLINE_S} s for {what}")
+    return wait_until(condition, what, DEADLINE_S)
 
 
 def free_port() -> int:

@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 from tests.interop.daemons.daemon import Daemon
-from tests.interop.network import Program, wait_until
+from tests.interop.network import Program
 from tests.interop.route import Announcement, Route
+from tests.waiting import wait_until
 
 FAMILIES = {4: "ipv4", 6: "ipv6"}
 ESTABLISHED = 6

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.daemons.daemon import Daemon
-from tests.interop.network import Program, wait_until
+from tests.interop.network import Program
 from tests.interop.route import Announcement, Route, path_of
+from tests.waiting import wait_until
 
 AS_TRANS = 23456
 # Its unit's RuntimeDirectory, to which it changes root.
