@@ -6,7 +6,7 @@ Owns names of the form headrace_<stage>_<noun>_<unit>[_total]. Their text is ans
 
 from collections.abc import Callable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 
 class Metrics:
@@ -16,7 +16,7 @@ class Metrics:
         self.stage = stage
         self.instance = instance
         self.registry = CollectorRegistry(auto_describe=False)
-        self._made: dict[str, Counter | Gauge | Histogram] = {}
+        self._made: dict[str, Counter | Gauge] = {}
         self._refresh: list[Callable[[], None]] = []
 
     def counter(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Counter:
@@ -26,10 +26,6 @@ class Metrics:
     def gauge(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Gauge:
         """Return the gauge headrace_<stage>_<name>."""
         return self._make(Gauge, name, meaning, labels)
-
-    def histogram(self, name: str, meaning: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
-        """Return the histogram headrace_<stage>_<name>."""
-        return self._make(Histogram, name, meaning, labels, buckets=buckets)
 
     def before_scrape(self, refresh: Callable[[], None]) -> None:
         """Call `refresh()` before each exposition: for gauges that are read from tables, not kept up on the way."""
@@ -41,10 +37,10 @@ class Metrics:
             refresh()
         return generate_latest(self.registry).decode()
 
-    def _make(self, cls, name: str, meaning: str, labels: Sequence[str], **extra):
+    def _make(self, cls, name: str, meaning: str, labels: Sequence[str]):
         metric = self._made.get(name)
         if metric is None:
             full_name = f"headrace_{self.stage}_{name}"
-            metric = cls(full_name, meaning, labelnames=tuple(labels), registry=self.registry, **extra)
+            metric = cls(full_name, meaning, labelnames=tuple(labels), registry=self.registry)
             self._made[name] = metric
         return metric

@@ -275,11 +275,6 @@ class Player:
         if self.probes.n_sent:
             self.judge.note(self.probes.sender.plan.name, self.probes.table())
 
-    def send_probes(self) -> None:
-        """Send probes with nothing else going on, until all have arrived."""
-        self.start_probes()
-        self.end_probes(is_cut=False)
-
     def idle(self, until: Callable[[], bool]) -> None:
         """Keep the sessions up until `until` says that it is enough."""
         self.deadline = float("inf")
