@@ -11,12 +11,13 @@ import click
 from stages.feed import scenario as scenarios
 from stages.feed.display import Display, summary_lines
 from stages.feed.load import Load, LoadFailed, Player
-from stages.feed.mrt import MrtError, summarize
+from stages.feed.mrt import summarize
 from stages.feed.neighbor import Plan
 from stages.feed.plot import plot
 from stages.feed.scenario import Scenario, ScenarioError, Target
 from stages.feed.source import PrefixList, Ready, Source, Synthetic
 from stages.feed.steps import Run
+from stages.feed.unpack import FileError
 
 
 def parse_neighbor(text: str) -> Plan:
@@ -165,7 +166,7 @@ def _mrt_summary(context: click.Context, option: click.Parameter, path: Path | N
         return
     try:
         found = summarize(path)
-    except MrtError as error:
+    except FileError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{found.n_records:,} records over {found.duration_s:,.0f} s; {found.n_malformed:,} malformed")
     for kind, count in found.kinds.items():

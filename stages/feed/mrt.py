@@ -1,15 +1,11 @@
 """MRT files as sources: what one peer of the file announced, as the table of a neighbor we play.
 
 Owns the open file. Reads and unpacks it in pieces, so memory is that of a piece however large the file is. Never holds
-back what is wrong with a file: MrtError says where and what. The records are scanned by common/kernels/mrt.py, the
+back what is wrong with a file: FileError says where and what. The records are scanned by common/kernels/mrt.py, the
 messages in them by common/kernels/scan.py, as if the peer sent them.
 """
 
-import bz2
-import gzip
 import ipaddress
-import lzma
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,41 +19,15 @@ from common.kernels.attributes import AttributeTable
 from common.kernels.prefixes import PrefixTable
 from stages.feed.source import next_hops
 from stages.feed.synthetic import Table
+from stages.feed.unpack import FileError, open_file, unpacking
 
 READ_OCTETS = 1 << 20
 PIECE_ROUTES = 65536  # grouped by attribute set in one piece
 HOW = {"keep": mrt.KEEP, "replace": mrt.REPLACE, "prepend": mrt.PREPEND}
-PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
 FOREVER = (1 << 64) - 1
 
 
-class MrtError(ValueError):
-    """A file that cannot be read, or holds something else; the text names it and the place."""
-
-
 # ---- reading --------------------------------------------------------------------------------------------------------
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Open a file, packed or not: its first octets tell. Raises MrtError."""
-    try:
-        with open(path, "rb") as file:
-            first = file.read(6)
-        packing = next((name for magic, name in PACKED.items() if first.startswith(magic)), "")
-        if packing == "zstd":
-            return _open_zstd(path)
-        opener = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "": open}[packing]
-        return opener(path, "rb")
-    except OSError as error:
-        raise MrtError(f"{path}: {error.strerror or error}") from None
-
-
-def _open_zstd(path: Path) -> BinaryIO:
-    try:
-        import zstandard
-    except ImportError:
-        raise MrtError(f"{path}: packed with zstd: install the package zstandard, or unpack it first") from None
-    return zstandard.open(path, "rb")
 
 
 @dataclass(slots=True)
@@ -75,7 +45,7 @@ class Reading:
     def pieces(self, until: int = FOREVER) -> Iterator[mrt.MrtScanner]:
         """Give the scanner each time it has written something, up to the records of time `until` (microseconds).
 
-        Raises MrtError where the file is cut, corrupt, empty or no MRT file.
+        Raises FileError where the file is cut, corrupt, empty or no MRT file.
         """
         if self.file is None:
             self.file = open_file(self.path)
@@ -83,7 +53,7 @@ class Reading:
             why = self.scanner.scan(self.buffer, self.used, len(self.buffer), until)
             self.used = self.scanner.consumed
             if why == mrt.BAD:
-                raise MrtError(self._bad())
+                raise FileError(self._bad())
             yield self.scanner
             if why == mrt.FULL and self.scanner.needed > self.scanner.capacity_octets:
                 self.scanner.ensure(self.scanner.needed)
@@ -99,22 +69,16 @@ class Reading:
         del self.buffer[: self.used]
         self.offset += self.used
         self.used = 0
-        try:
+        with unpacking(self.path, f"octet {self.offset}"):
             octets = self.file.read(READ_OCTETS)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise MrtError(f"{self.path}: cannot be unpacked after octet {self.offset}: {error}") from None
-        except Exception as error:  # zstandard has an error of its own
-            if type(error).__module__.split(".")[0] != "zstandard":
-                raise
-            raise MrtError(f"{self.path}: cannot be unpacked after octet {self.offset}: {error}") from None
         if octets:
             self.buffer += octets
             return True
         if self.buffer:
             n = self.scanner.n_records
-            raise MrtError(f"{self.path}: ends inside a record at octet {self.offset}, after {n:,} whole records")
+            raise FileError(f"{self.path}: ends inside a record at octet {self.offset}, after {n:,} whole records")
         if not self.scanner.n_records:
-            raise MrtError(f"{self.path}: is empty")
+            raise FileError(f"{self.path}: is empty")
         return False
 
     def _bad(self) -> str:
@@ -194,7 +158,7 @@ class Summary:
 
 
 def summarize(path: Path) -> Summary:
-    """Read a whole file and count what is in it. Raises MrtError."""
+    """Read a whole file and count what is in it. Raises FileError."""
     records = mrt.MrtScanner()
     messages = Messages(is_external=False)
     announced, withdrawn = dict.fromkeys(Family, 0), dict.fromkeys(Family, 0)
@@ -267,7 +231,7 @@ class MrtSource:
     _number: int | None = None
 
     def peer_number(self) -> int:
-        """Return the number of the peer in the file, in the order in which they come. Raises MrtError."""
+        """Return the number of the peer in the file, in the order in which they come. Raises FileError."""
         if self._number is None:
             records = mrt.MrtScanner(emits=False)
             for _ in Reading(self.path, records).pieces():
@@ -277,14 +241,14 @@ class MrtSource:
 
     def _chosen(self, peers: list[Peer]) -> int:
         if not any(peer.n_routes for peer in peers):
-            raise MrtError(f"{self.path}: holds no routes")
+            raise FileError(f"{self.path}: holds no routes")
         if not self.peer:
             return max(range(len(peers)), key=lambda number: peers[number].n_routes)
         found = [number for number, peer in enumerate(peers) if self.peer in (str(peer.address), f"AS{peer.asn}")]
         if not found:
             most = sorted(peers, key=lambda peer: -peer.n_routes)[:5]
             some = ", ".join(f"{peer.address} AS{peer.asn} ({peer.n_routes:,})" for peer in most)
-            raise MrtError(f"{self.path}: has no peer {self.peer}; those with the most routes: {some}")
+            raise FileError(f"{self.path}: has no peer {self.peer}; those with the most routes: {some}")
         return max(found, key=lambda number: peers[number].n_routes)
 
     def tables(self, plan) -> Iterator[Table]:

@@ -14,9 +14,10 @@ import numpy as np
 from common.bgp.attributes import encode_set
 from common.bgp.constants import NONE, Family
 from common.kernels import mrt
-from stages.feed.mrt import HOW, PIECE_ROUTES, MrtError, open_file
+from stages.feed.mrt import HOW, PIECE_ROUTES
 from stages.feed.source import next_hops
 from stages.feed.synthetic import Table
+from stages.feed.unpack import FileError, lines
 
 NO_SET = b""
 
@@ -33,7 +34,7 @@ class RecordedTap:
         """Give the routes piece by piece, in the order of the recording; each prefix once in each piece."""
         hops = next_hops(plan)
         rows: dict[Family, dict] = {family: {} for family in plan.families}
-        for number, line in enumerate(self._lines(), 1):
+        for number, line in lines(self.path):
             route = self._route(number, line)
             if route is None or route[0] not in rows:
                 continue
@@ -46,11 +47,7 @@ class RecordedTap:
             if each:
                 yield self._table(plan, family, hops[family], each)
 
-    def _lines(self) -> Iterator[bytes]:
-        with open_file(self.path) as lines:
-            yield from lines
-
-    def _route(self, number: int, line: bytes):
+    def _route(self, number: int, line: str):
         """Return (family, (address, length), set octets; none: gone) of a line; None for a mark or another's route."""
         try:
             row = json.loads(line)
@@ -59,7 +56,7 @@ class RecordedTap:
             network = ipaddress.ip_network(row["prefix"])
             octets = NO_SET if row.get("is_gone") else _set_of(row)
         except (ValueError, KeyError, TypeError) as error:
-            raise MrtError(f"{self.path}: line {number} is no line of `headrace tap --json`: {error}") from None
+            raise FileError(f"{self.path}: line {number} is no line of `headrace tap --json`: {error}") from None
         family = Family.IPV6_UNICAST if network.version == 6 else Family.IPV4_UNICAST
         return family, (int(network.network_address), network.prefixlen), octets
 

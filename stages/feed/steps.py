@@ -15,6 +15,7 @@ from stages.feed.mrt import MrtSource
 from stages.feed.neighbor import Neighbor
 
 ANSWER_S = 1.0
+NOTIFICATION_S = 10.0  # for one that must come; a loaded speaker may take its time
 SETTLE_S = 0.2
 
 
@@ -217,7 +218,10 @@ def wait(run: Run, *, seconds: float = 1.0) -> dict:
 
 
 def garbage(run: Run, *, neighbors: list | None = None, kinds: list | None = None, answer_s: float = ANSWER_S) -> dict:
-    """Send malformed messages of each kind over a session of its own, and judge what comes back."""
+    """Send malformed messages of each kind over a session of its own, and judge what comes back.
+
+    A session that has been silent for `answer_s` stands.
+    """
     neighbor = run.chosen(neighbors)[0]
     answers, wrong = {}, []
     for name in kinds or kinds_of_garbage.KINDS:
@@ -240,7 +244,8 @@ def _answer_to(player: Player, neighbor: Neighbor, kind, answer_s: float) -> dic
 
         neighbor.send(kind.make(neighbor.plan.asn, ip_address(neighbor.plan.address).packed))
         player.want(neighbor)
-        end = time.monotonic() + answer_s
+        is_due = kind.codes and not kind.may_stand
+        end = time.monotonic() + (max(answer_s, NOTIFICATION_S) if is_due else answer_s)
         player.until(lambda: bool(neighbor.failure) or time.monotonic() >= end, "an answer")
         told = neighbor.notification
         codes = None if told is None else (told.code, told.subcode)

@@ -5,6 +5,7 @@ Works on whole columns, a piece of the table at a time; what runs once a prefix 
 /24; IPv6: half are /48); neighboring prefixes share an attribute set, about five on average, as those of one origin do.
 """
 
+import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 from common.bgp.constants import Family
 from common.kernels.synthesis import PrefixMaker, SetMaker
+from stages.feed.unpack import FileError, lines
 
 IPV4_LENGTHS = {
     24: 0.597, 23: 0.107, 22: 0.1203, 21: 0.0563, 20: 0.0473, 19: 0.0276, 18: 0.0153, 17: 0.0092, 16: 0.015,
@@ -122,33 +124,26 @@ def _drawn_from(shares: dict[int, float], n: int) -> np.ndarray:
 
 
 def load_prefixes(path: Path, limit: int | None = None) -> dict[Family, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Read a list with one prefix a line (what follows the prefix is ignored; plain, .xz, .gz or .bz2).
+    """Read a list with one prefix a line (what follows the prefix is ignored; plain or packed).
 
-    Raises ValueError naming file and line for what is not a prefix.
+    Raises FileError naming file and line for what is not a prefix.
     """
-    import bz2
-    import gzip
-    import ipaddress
-    import lzma
-
-    opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
     rows: dict[Family, list] = {family: [] for family in Family}
     n_read = 0
-    with opener(path, "rt") as lines:
-        for number, line in enumerate(lines, 1):
-            words = line.split()
-            if not words or words[0][0] in ";#":
-                continue
-            try:
-                network = ipaddress.ip_network(words[0])
-            except ValueError as error:
-                raise ValueError(f"{path}: line {number}: {error}: expected a prefix such as 192.0.2.0/24") from None
-            family = Family.IPV6_UNICAST if network.version == 6 else Family.IPV4_UNICAST
-            shift = 0 if network.version == 6 else 96
-            rows[family].append((int(network.network_address) << shift, network.prefixlen))
-            n_read += 1
-            if n_read == limit:
-                break
+    for number, line in lines(path):
+        words = line.split()
+        if not words or words[0][0] in ";#":
+            continue
+        try:
+            network = ipaddress.ip_network(words[0])
+        except ValueError as error:
+            raise FileError(f"{path}: line {number}: {error}: expected a prefix such as 192.0.2.0/24") from None
+        family = Family.IPV6_UNICAST if network.version == 6 else Family.IPV4_UNICAST
+        shift = 0 if network.version == 6 else 96
+        rows[family].append((int(network.network_address) << shift, network.prefixlen))
+        n_read += 1
+        if n_read == limit:
+            break
     return {family: _columns(family, items) for family, items in rows.items() if items}
 
 

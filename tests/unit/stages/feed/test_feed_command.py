@@ -1,17 +1,23 @@
 """The command: bad input is answered with a clear message and the exit status that says whose fault it was."""
 
+import bz2
+import gzip
 import json
+import lzma
 import socket
+import sys
 import threading
 
 import pytest
+import zstandard
 from click.testing import CliRunner
 
 from common.bgp.constants import Family
 from common.bgp.messages import Notification
 from stages.feed import churn, garbage, plot
 from stages.feed.command import feed
-from stages.feed.mrt import MrtError, MrtSource, summarize
+from stages.feed.mrt import MrtSource, summarize
+from stages.feed.unpack import FileError
 
 
 def run(*words: str):
@@ -92,7 +98,34 @@ def test_files_that_are_no_mrt(octets, complaint, tmp_path):
     """A file that is empty, cut, corrupt or of another kind is named with the place where it goes wrong."""
     path = tmp_path / "file"
     path.write_bytes(octets)
-    with pytest.raises(MrtError, match=complaint):
+    with pytest.raises(FileError, match=complaint):
+        summarize(path)
+
+
+PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstandard.compress, "": bytes}
+RECORD = bytes([0, 0, 0, 1, 0, 11, 0, 4, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+def test_packed_files(packing, tmp_path):
+    """A file is unpacked as its first octets say, whatever it is called, and when it is cut that is said."""
+    path = tmp_path / "file"
+    packed = PACKERS[packing](RECORD * 5000)
+    path.write_bytes(packed)
+    assert summarize(path).n_records == 5000
+    path.write_bytes(packed + packed)
+    assert summarize(path).n_records == 10_000
+    path.write_bytes(packed[:-6])
+    with pytest.raises(FileError, match="cannot be unpacked|ends inside a record"):
+        summarize(path)
+
+
+def test_without_what_unpacks_zstd(tmp_path, monkeypatch):
+    """Where the package that unpacks zstd is not installed, the message names it."""
+    path = tmp_path / "file"
+    path.write_bytes(zstandard.compress(RECORD))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(FileError, match="install the package zstandard"):
         summarize(path)
 
 
@@ -100,7 +133,7 @@ def test_a_file_without_routes(tmp_path):
     """A file that holds no routes can't be a neighbor's table."""
     path = tmp_path / "file"
     path.write_bytes(bytes([0, 0, 0, 1, 0, 11, 0, 4, 0, 0, 0, 0]))
-    with pytest.raises(MrtError, match="holds no routes"):
+    with pytest.raises(FileError, match="holds no routes"):
         MrtSource(path).peer_number()
 
 
@@ -147,6 +180,9 @@ def test_a_recorded_tap_is_a_source(tmp_path):
         (Family.IPV6_UNICAST, 1),
     ]
     assert tables[0].set.tolist() == [0, 0xFFFFFFFF] and bytes(tables[0].set_octets[:5]) == b"\x04\x0a\x4d\x00\x0a"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(FileError, match="line 1 is no text"):
+        list(RecordedTap(path).tables(Plan("x", "10.77.0.10", 64601, "10.77.0.10")))
     path.write_text("not json\n")
-    with pytest.raises(MrtError, match="line 1"):
+    with pytest.raises(FileError, match="line 1"):
         list(RecordedTap(path).tables(Plan("x", "10.77.0.10", 64601, "10.77.0.10")))
