@@ -34,8 +34,6 @@ from common.bgp.errors import (
 from common.bgp.fsm import TABLE, Action, Event, State
 
 NEVER = float("inf")
-# RFC 4271 §8.2.2: "a large value", 4 minutes suggested.
-LARGE_HOLD_TIME_S = 240.0
 # RFC 9687 §3.1: the greater of eight minutes and twice the hold time.
 SEND_HOLD_TIME_S = 480.0
 # The longest pause after errors that were found on this side.
@@ -67,6 +65,8 @@ class SessionSettings:
     hold_time_s: int = 90
     is_passive: bool = False
     connect_retry_s: float = 5.0
+    # How long an OPEN is waited for. RFC 4271 §8.2.2: "a large value", 4 minutes suggested.
+    open_hold_time_s: float = 240.0
     # RFC 9687 §3.1; None: the greater of eight minutes and twice the hold time.
     send_hold_time_s: float | None = None
 
@@ -428,8 +428,8 @@ class Session:
         self._notify(self.record.error)
 
     def _start_large_hold(self, before: State, now: float) -> None:
-        self.record.hold_time_s = LARGE_HOLD_TIME_S
-        self.record.hold_at = now + LARGE_HOLD_TIME_S
+        self.record.hold_time_s = self.settings.open_hold_time_s
+        self.record.hold_at = now + self.record.hold_time_s
 
     def _start_hold(self, before: State, now: float) -> None:
         record = self.record

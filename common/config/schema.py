@@ -418,6 +418,12 @@ class Neighbor:
         unit="s",
         change=keys.SESSION,
     )
+    open_hold_time_s: int = key(
+        keys.integer(3, 3600),
+        "How long a connection may stand before the neighbor's OPEN has come (RFC 4271 suggests 240).",
+        default=60,
+        unit="s",
+    )
     connect_retry_s: int = key(
         keys.integer(1, 3600),
         "Pause between attempts to connect; grows to eight times that while they fail.",

@@ -178,6 +178,8 @@ class Neighbors:
         if neighbor is None:
             connection.abort()
             return
+        if neighbor.contender is not None:
+            self.connection_lost(neighbor, _silent(neighbor), "a newer connection has taken its place")
         peering = neighbor.peering
         if peering.session.state is not State.ACTIVE:
             # It may be about to collide with one of our own making; both go on until the OPENs tell (RFC 4271 §6.8).
@@ -191,8 +193,8 @@ class Neighbors:
         for neighbor in self._by_name.values():
             if not is_from(neighbor.config, local, peer):
                 continue
-            is_taken = neighbor.contender is not None or neighbor.peering.session.state is State.IDLE
-            return None if is_taken else neighbor
+            is_free = neighbor.contender is None or _silent(neighbor) is not None
+            return neighbor if is_free and neighbor.peering.session.state is not State.IDLE else None
         return None
 
     def _dial(self, neighbor: Neighbor, peering: Peering) -> None:
@@ -365,6 +367,17 @@ class Neighbors:
             peering.session.on_time(self._now)
             self.settle(neighbor, peering)
         self._arm(neighbor)
+
+
+def _silent(neighbor: Neighbor) -> Peering | None:
+    """Return the connection that may give way to a newer one: the oldest that no OPEN has come on, ours last.
+
+    A peer that has lost its connections without a word is not to be kept out until their time is up.
+    """
+    waiting = [each for each in neighbor.peerings() if each.session.state is State.OPEN_SENT]
+    return min(
+        waiting, key=lambda each: (each.session.record.is_dialled, each.session.record.connected_at), default=None
+    )
 
 
 def is_from(config: NeighborConfig, local: str, peer: str) -> bool:

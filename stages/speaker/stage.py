@@ -302,6 +302,7 @@ class Speaker(Stage):
             hold_time_s=neighbor.hold_time_s,
             is_passive=neighbor.passive,
             connect_retry_s=neighbor.connect_retry_s,
+            open_hold_time_s=neighbor.open_hold_time_s,
             send_hold_time_s=neighbor.send_hold_time_s,
         )
 

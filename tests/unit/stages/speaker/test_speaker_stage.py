@@ -4,6 +4,8 @@ import socket
 from dataclasses import replace
 from ipaddress import ip_network
 
+import pytest
+
 from common.bgp.capabilities import Capabilities
 from common.bgp.constants import NONE, CeaseSubcode, Family
 from common.bgp.messages import KEEPALIVE, Open, RouteRefresh, encode_message
@@ -100,7 +102,7 @@ def test_unknown_address_is_refused(router):
 
 
 def test_third_connection_of_one_peer_is_refused(router):
-    """A peer may have a session and one connection that collides with it, not more."""
+    """A peer may have a session and one connection that collides with it, not more: the oldest gives way."""
     peers = [router.peer("a") for _ in range(3)]
     router.run_until_quiet()
 
@@ -112,6 +114,37 @@ def test_third_connection_of_one_peer_is_refused(router):
     router.run_until(lambda: n_closed() == 1)
     router.run_until_quiet()
     assert n_closed() == 1
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_a_peer_whose_connections_died_without_a_word_comes_back_at_once(router, is_opened):
+    """Connections on which no OPEN has come keep no newer one out, beside an established session neither."""
+    first = router.peer("a")
+    if is_opened:
+        first.open()
+    for _ in range(4):
+        silent = router.peer("a")
+        silent.take(1)
+        router.clock.advance(1.0)
+    late = router.peer("a")
+    if is_opened:
+        late.send(Open(64601, 30, 9, Capabilities(asn4=64601)).encode())
+        assert late.take(3)[:2] == bytes((6, CeaseSubcode.CONNECTION_COLLISION_RESOLUTION))
+    else:
+        late.open()
+    neighbor = router.speaker.neighbors.get("a")
+    assert neighbor.is_established and neighbor.contender is None
+
+
+def test_a_connection_is_not_held_open_for_an_open_that_does_not_come(router):
+    """After the configured time a connection without OPEN is closed."""
+    peer = router.peer("a")
+    peer.take(1)
+    router.clock.advance(59.0)
+    router.run_until_quiet()
+    assert router.speaker.neighbors.get("a").peering.session.state is State.OPEN_SENT
+    router.clock.advance(1.0)
+    assert peer.take(3)[0] == 4
 
 
 def test_second_connection_to_an_established_peer_loses(router):
