@@ -443,8 +443,20 @@ class Neighbor:
         unit="prefixes",
         example=2_000_000,
     )
+    maximum_attribute_octets: int | None = key(
+        keys.integer(1 << 24, 1 << 34, also=(0,)),
+        "The session ends with a Cease when the distinct attribute sets of the neighbor's routes have more octets; not "
+        "set: 256 for each of `maximum_prefixes`, else for twice the `expected_routes`, at least for two millions; "
+        "never less than 64 MiB; 0: no limit.",
+        default=None,
+        unit="octets",
+        example=512_000_000,
+    )
     maximum_prefixes_warning_percent: int = key(
-        keys.integer(1, 100), "Share of `maximum_prefixes` from which on there is a warning.", default=80, unit="%"
+        keys.integer(1, 100),
+        "Share of `maximum_prefixes`, and of `maximum_attribute_octets`, from which on there is a warning.",
+        default=80,
+        unit="%",
     )
     maximum_prefixes_restart_s: int = key(
         keys.integer(0, 86400),

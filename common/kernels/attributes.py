@@ -31,6 +31,7 @@ UNIT = cython.declare(cython.Py_ssize_t, 4)  # sets start at multiples of this, 
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # sets whose index slots are fetched ahead together
 
 TYPICAL_OCTETS = 56  # of a set, to size the arena beforehand
+SWEEP_OCTETS = cython.declare(cython.Py_ssize_t, 16777216)  # of new sets, which may be large ones, make a sweep due
 
 
 @cython.cfunc
@@ -174,7 +175,8 @@ class AttributeTable:
     n_live: cython.uint  # sets in the table
     top: cython.uint  # one more than the highest id ever given out
     free_head: cython.uint  # first id of the free list, linked through `_start`; 0 ends it
-    n_new: cython.ulonglong  # sets that have come since the last sweep
+    n_new: cython.ulonglong  # sets that have come since the last sweep,
+    n_octets_new: cython.Py_ssize_t  # and what they take of the arena
     n_used: cython.Py_ssize_t  # octets of the arena in use, garbage and padding included
     touched: cython.ulonglong  # see `_fetch_ahead`; means nothing
     n_octets_live: cython.Py_ssize_t  # octets of the arena that belong to sets in the table, padding included
@@ -198,6 +200,7 @@ class AttributeTable:
         self.top = 1
         self.free_head = 0
         self.n_new = 0
+        self.n_octets_new = 0
         self.n_used = 0
         self.n_octets_live = 0
         self.start_column = allocate(0, np.uint32)
@@ -256,7 +259,9 @@ class AttributeTable:
     @property
     def needs_sweep(self) -> bool:
         """Whether enough sets have come since the last sweep to make another worth its time."""
-        return self.n_new > self.n_live // 4 + 4096
+        if self.n_new > self.n_live // 4 + 4096:
+            return True
+        return self.n_octets_new > self.n_octets_live // 4 + SWEEP_OCTETS
 
     def octets_of(self, id: cython.uint) -> bytes:
         """Return the octets of one set; IndexError if there is no such id."""
@@ -296,6 +301,7 @@ class AttributeTable:
         ids: cython.uint[::1] = memoryview(result)
         new_ids: cython.uint[::1] = memoryview(fresh)
         self._make_room(n, offsets[n] - offsets[0])
+        n_used_before: cython.Py_ssize_t = self.n_used
         n_new: cython.Py_ssize_t = 0
         n_before: cython.uint
         first: cython.Py_ssize_t = 0
@@ -313,6 +319,7 @@ class AttributeTable:
                     n_new += self.n_live - n_before
                 first = last
         self.n_new += n_new
+        self.n_octets_new += self.n_used - n_used_before
         self.new_ids_column = fresh[:n_new]
         return result
 
@@ -398,6 +405,7 @@ class AttributeTable:
                     self.free_head = id
                     self.n_live -= 1
         self.n_new = 0
+        self.n_octets_new = 0
         if self.n_live != n_before:
             self._rebuild_slots(self.n_live)
             if self.n_octets_live * 2 < self.n_used:

@@ -96,6 +96,16 @@ class AdjRibIn:
         counts = self.routes.n_by_source
         return sum(int(counts[number]) for number in self.sources.numbers(name).tolist() if number < len(counts))
 
+    def n_octets_of(self, name: str) -> int:
+        """Return the octets of all attribute sets of a neighbor's routes, each set counted once."""
+        is_source = np.zeros(len(self.sources), bool)
+        is_source[self.sources.numbers(name)] = True
+        is_held = np.zeros(self.attributes.capacity, bool)
+        limit = self.routes.row_limit
+        is_held[self.routes.attributes[:limit][is_source[self.routes.source[:limit]]]] = True
+        is_held[0] = False
+        return int(self.attributes.sizes[is_held].sum())
+
     def sizes(self, rows: np.ndarray) -> np.ndarray:
         """Return the octets of each route's attribute set, 0 for one that is gone."""
         ids = self.routes.attributes[rows]

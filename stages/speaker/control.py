@@ -14,6 +14,7 @@ from common.bgp.constants import CeaseSubcode, Family, MessageType
 from common.bus.control import ControlError, Handler, n_on_page
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.adj_rib_out import AdjRibOut
+from stages.speaker.limits import maximum_attribute_octets
 from stages.speaker.neighbors import Neighbor
 from stages.speaker.origination import halves
 
@@ -58,7 +59,7 @@ class Questions:
             "state": record.state.label,
             "since_s": None if since is None else round(now - since, 3),
             "families": [family.label for family in neighbor.families],
-            "n_received": self._speaker.n_received(neighbor),
+            "n_received": self._speaker.limits.n_routes(neighbor),
             "n_advertised": self._speaker.n_advertised(neighbor),
             "last_error": record.last_error,
         }
@@ -82,6 +83,8 @@ class Questions:
             "n_treated_as_withdraw": neighbor.n_treated_as_withdraw,
             "n_attributes_discarded": neighbor.n_attributes_discarded,
             "maximum_prefixes": neighbor.config.maximum_prefixes,
+            "n_attribute_octets": self._speaker.limits.count_octets(neighbor),
+            "maximum_attribute_octets": maximum_attribute_octets(neighbor.config),
             "messages_received": {kind.name: record.received[kind] for kind in MessageType},
             "messages_sent": {kind.name: record.sent[kind] for kind in MessageType},
             "tables": {

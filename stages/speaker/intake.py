@@ -114,6 +114,7 @@ class Intake:
         for family in neighbor.families:
             if scanner.n_routes(family.index):
                 routes = scanner.routes(family.index)
+                neighbor.n_attribute_octets += len(routes.set_octets)
                 self._tables[family].apply(
                     neighbor.source,
                     routes.hi,

@@ -65,7 +65,11 @@ class Neighbor:
     # What it has agreed on for restarts, in its present or last session.
     restart: GracefulRestart | None = None
     has_been_up: bool = False
-    is_warned_of_prefixes: bool = False
+    # Limits of which there was a warning in this session.
+    warned_of: set[str] = field(default_factory=set)
+    # Octets of its attribute sets, counted from above, and at how many they are counted anew (limits.py).
+    n_attribute_octets: int = 0
+    count_octets_at: int = 0
     families: tuple = ()
     # Those of them in which it sends path identifiers (RFC 7911).
     path_id_families: tuple = ()

@@ -37,6 +37,7 @@ from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.control import Questions
 from stages.speaker.handover import Handover
 from stages.speaker.intake import Intake
+from stages.speaker.limits import Limits
 from stages.speaker.metrics import export_metrics
 from stages.speaker.neighbors import Neighbor, Neighbors, Peering, is_from
 from stages.speaker.origination import local_source, originate
@@ -90,8 +91,9 @@ class Speaker(Stage):
         self._was_forwarding = self.forwarding.is_kept
         self._deferral: Timer | None = None
         self.neighbors = Neighbors(context.loop, context.log, Random(context.seed), self)
+        self.limits = Limits(context.log, self.tables, self.neighbors)
         self.intake = Intake(
-            context.loop, context.log, self.neighbors, self.tables, self._check_prefix_limit, self._on_end_of_rib
+            context.loop, context.log, self.neighbors, self.tables, self.limits.check, self._on_end_of_rib
         )
         self.groups = PeerGroups(config, instance, context.loop, context.bus, context.log, context.seed)
         # Members on their way to another group, by neighbor and family.
@@ -237,7 +239,8 @@ class Speaker(Stage):
             neighbor.peering.options = self._options(neighbor)
             for family in list(neighbor.members):
                 self._find_group(neighbor, family)
-        self._check_prefix_limit(neighbor)
+        neighbor.count_octets_at = 0
+        self.limits.check(neighbor)
 
     def _find_group(self, neighbor: Neighbor, family: Family) -> None:
         """Begin to move a member to another group, if its export policy or what else makes a group has changed."""
@@ -389,7 +392,7 @@ class Speaker(Stage):
         families = negotiated.families
         neighbor.families = tuple(families)
         neighbor.path_id_families = negotiated.add_path_receive
-        neighbor.is_warned_of_prefixes = False
+        neighbor.warned_of.clear()
         router_id, local = record.peer_open.router_id, peering.connection.local
         neighbor.has_been_up = True
         neighbor.restart = negotiated.graceful_restart
@@ -473,6 +476,7 @@ class Speaker(Stage):
             self._mark(family, neighbor.source, SessionEvent.STALE if family in kept else SessionEvent.DOWN)
         if not kept:
             self.promises.forget(neighbor.name)
+            neighbor.n_attribute_octets = neighbor.count_octets_at = 0
 
     def _on_given_up(self, name: str, source: int, family: Family) -> None:
         """A neighbor whose routes were kept has not come back, or not with this family."""
@@ -494,41 +498,6 @@ class Speaker(Stage):
             event(self.context.log, "end-of-rib", neighbor=neighbor.name, family=family.label)
             self.ended[family].add(neighbor.source)
             self._mark(family, neighbor.source, SessionEvent.END_OF_RIB)
-
-    def _check_prefix_limit(self, neighbor: Neighbor) -> None:
-        """Warn of, and end, a session that announces more than the configuration allows (RFC 4486 §4)."""
-        limit = neighbor.config.maximum_prefixes
-        if limit is None:
-            return
-        n_routes = self.n_received(neighbor)
-        if n_routes > limit:
-            event(
-                self.context.log,
-                "maximum-prefixes-exceeded",
-                "error",
-                neighbor=neighbor.name,
-                n_routes=n_routes,
-                limit=limit,
-            )
-            restart_s = neighbor.config.maximum_prefixes_restart_s
-            self.neighbors.stop(
-                neighbor, CeaseSubcode.MAXIMUM_NUMBER_OF_PREFIXES_REACHED, restart_s=float(restart_s) or None
-            )
-        elif n_routes * 100 >= limit * neighbor.config.maximum_prefixes_warning_percent:
-            if not neighbor.is_warned_of_prefixes:
-                neighbor.is_warned_of_prefixes = True
-                event(
-                    self.context.log,
-                    "maximum-prefixes-near",
-                    "warning",
-                    neighbor=neighbor.name,
-                    n_routes=n_routes,
-                    limit=limit,
-                )
-
-    def n_received(self, neighbor: Neighbor) -> int:
-        """Return how many routes of a neighbor are held, of all families."""
-        return sum(table.n_routes_of(neighbor.name) for table in self.tables.values())
 
     def n_advertised(self, neighbor: Neighbor) -> int:
         """Return how many prefixes a neighbor holds from us, of all families."""

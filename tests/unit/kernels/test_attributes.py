@@ -66,6 +66,17 @@ def test_needs_sweep_counts_new_sets_only():
     assert not table.needs_sweep
 
 
+def test_a_few_large_sets_make_a_sweep_due():
+    """Sets of the largest size that come and go do not pile up either."""
+    table = AttributeTable(1)
+    n_octets = 64_000
+    for number in range(1_000):
+        table.intern(*packed([number.to_bytes(4, "big") * (n_octets // 4)]))
+        if table.needs_sweep:
+            table.sweep()
+    assert table.n_sets < 500 and table.arena_size < 800 * n_octets
+
+
 @pytest.mark.parametrize("seed", [0, 12345, 2**64 - 1])
 def test_chosen_sets_do_not_meet_in_the_index(seed):
     """Sets in which a difference in one word could cancel that in the next, for any seed, are spread."""

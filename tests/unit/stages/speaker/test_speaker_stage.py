@@ -11,6 +11,8 @@ from common.bgp.constants import NONE, CeaseSubcode, Family
 from common.bgp.messages import KEEPALIVE, Open, RouteRefresh, encode_message
 from common.bgp.session import SEND_HOLD_TIME_S, State
 from common.kernels import pack
+from stages.speaker.limits import maximum_attribute_octets
+from stages.speaker.neighbors import Neighbor
 from tests.unit.stages.speaker.conftest import attribute_set, update
 
 PATH_A = attribute_set([64601, 1])
@@ -229,6 +231,67 @@ def test_maximum_prefixes(router):
     router.clock.advance(60.0)
     router.run_until_quiet()
     assert neighbor.peering.session.state is State.ACTIVE
+
+
+def with_octets(router, n_octets: int | None, **values) -> Neighbor:
+    """Let neighbor b have us hold so many octets of attribute sets."""
+    neighbors = dict(router.config.neighbors)
+    neighbors["b"] = replace(neighbors["b"], maximum_attribute_octets=n_octets, **values)
+    router.speaker.reload(replace(router.config, neighbors=neighbors))
+    return router.speaker.neighbors.get("b")
+
+
+def large_sets(first: int, n: int) -> dict[str, bytes]:
+    """Return prefixes with a set of 825 octets each."""
+    return {f"10.1.{i}.0/24": attribute_set([64602, *range(70_000 + i, 70_200 + i)]) for i in range(first, first + n)}
+
+
+def test_maximum_attribute_octets(router, monkeypatch):
+    """Too many octets of attribute sets end the session with a Cease; what is announced again counts once."""
+    monkeypatch.setattr("stages.speaker.limits.COUNT_OCTETS", 2000)
+    neighbor = with_octets(router, 20_000)
+    peer = router.peer("b").open()
+    for _ in range(5):
+        peer.send(update(large_sets(0, 20)) + update(dict.fromkeys(large_sets(0, 20))))
+    peer.send(update(large_sets(0, 20)))
+    router.run_until(lambda: len(router.reader.prefixes("b")) == 20)
+    told = router.ask("neighbor", name="b")
+    assert told["n_attribute_octets"] == sum(map(len, large_sets(0, 20).values()))
+    assert told["maximum_attribute_octets"] == 20_000
+    assert "maximum-attribute-octets-near" in router.log_lines.getvalue()
+    peer.send(update(large_sets(20, 30)))
+    assert peer.take(3)[:2] == bytes((6, CeaseSubcode.OUT_OF_RESOURCES))
+    router.run_until(lambda: not router.reader.prefixes("b"))
+    assert neighbor.n_attribute_octets == 0 and neighbor.peering.session.state is State.IDLE
+    router.clock.advance(300.0)
+    router.run_until_quiet()
+    router.peer("b").open()
+
+
+def test_a_limit_of_octets_that_is_lowered_counts_at_once(router, monkeypatch):
+    """A session that is beyond a limit that comes with a reload ends; without a limit it stands."""
+    with_octets(router, 0)
+    peer = router.peer("b").open()
+    peer.send(update(large_sets(0, 20)))
+    router.run_until(lambda: len(router.reader.prefixes("b")) == 20)
+    with_octets(router, 10_000)
+    assert peer.take(3)[:2] == bytes((6, CeaseSubcode.OUT_OF_RESOURCES))
+
+
+@pytest.mark.parametrize(
+    ("values", "n_octets"),
+    [
+        ({}, 256 * 2_000_000),
+        ({"maximum_prefixes": 1000}, 64 << 20),
+        ({"maximum_prefixes": 1_000_000, "expected_routes": 900_000}, 256 * 1_000_000),
+        ({"expected_routes": 1_230_000}, 256 * 2_460_000),
+        ({"maximum_attribute_octets": 1 << 26}, 1 << 26),
+        ({"maximum_attribute_octets": 0}, None),
+    ],
+)
+def test_how_many_octets_may_be_held(router, values, n_octets):
+    """The limit follows from how many prefixes are allowed or expected, unless it is given."""
+    assert maximum_attribute_octets(replace(router.config.neighbors["b"], **values)) == n_octets
 
 
 def test_keepalives_keep_time(router):
