@@ -16,16 +16,27 @@ def cases(scale: float = 1.0, module=exports) -> list:
     references = np.zeros(n_sets, np.uint32)
     told = np.zeros(n_rows // 8 + 1, np.uint8)
     nobody = np.zeros(n_rows, np.uint32)
-    last = np.zeros(n_rows + 1, np.uint32)
 
     def fill_and_empty() -> None:
-        table.apply(rows, sets, sources, references, last, 1, 1)
-        table.apply(rows, nobody, sources, references, last, 1, 1)
+        table.apply(rows, sets, sources, references)
+        table.apply(rows, nobody, sources, references)
 
     filled = module.ExportTable(n_rows + 1)
-    filled.apply(rows, sets, sources, np.zeros(n_sets, np.uint32), last, 1, 1)
+    uses = np.zeros(n_sets, np.uint32)
+    filled.apply(rows, sets, sources, uses)
+    member = filled.join()
+    others = [filled.join() for _ in range(3)]
+    turned = np.roll(sets, 1)
+
+    def change_and_look() -> None:
+        for columns in (turned, sets):
+            filled.apply(rows, columns, sources, uses)
+            for each in (member, *others):
+                filled.select(rows, told, 2, each, uses)
+
     return [
         ("export table, write, per row", 2 * n_rows, fill_and_empty),
-        ("export table, select, per row", n_rows, lambda: filled.select(rows, told, 2)),
+        ("export table, select, per row", n_rows, lambda: filled.select(rows, told, 2, member, uses, True)),
+        ("export table, change and select by four, per row", 2 * n_rows, change_and_look),
         ("export table, order by set, per row", n_rows, lambda: filled.ordered(n_sets)),
     ]

@@ -43,6 +43,7 @@ class Member:
 
     name: str
     own_source: int
+    number: int
     max_message_octets: int
     sequence: int
     told: np.ndarray
@@ -53,8 +54,8 @@ class Member:
     is_table_wanted: bool = False
     # The End-of-RIB is sent when the session has been told everything before this sequence; None: nothing is owed.
     end_of_rib_after: int | None = 0
-    # Changes before this sequence say nothing of what it holds: it was told the table out of their order.
-    exact_from: int = 0
+    # What changed before this sequence is told whatever it holds: it has asked, or what it holds is not known.
+    forced_until: int = 0
     # The journal went on without it: what it was told and is gone must not be forgotten before it is told so.
     is_recovering: bool = False
     # On its way to another group (regroup.py): told nothing meanwhile.
@@ -98,8 +99,6 @@ class AdjRibOut:
     exports: ExportTable = field(init=False)
     journal: Journal = field(init=False)
     _n_forgotten: int = field(init=False, default=0)
-    # Entries of the journal below have been settled.
-    _settled: int = field(init=False, default=1)
     _source_numbers: dict[str, int] = field(init=False, default_factory=dict)
     _scratch: np.ndarray = field(init=False)
 
@@ -121,7 +120,8 @@ class AdjRibOut:
         self._apply(batch.columns, batch.meta)
         if batch.ends_snapshot:
             self.exports.ensure(self.prefixes.capacity)
-            self.journal.append(self.exports.sweep_unconfirmed(*self._journaled()))
+            self.journal.ensure_rows(self.prefixes.capacity)
+            self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references))
             if not self.is_complete:
                 self.is_complete = True
                 for member in self.members.values():
@@ -138,11 +138,10 @@ class AdjRibOut:
         for member in self.members.values():
             if self.is_complete and not self.journal.is_held(member.sequence):
                 told = np.flatnonzero(np.unpackbits(member.told, bitorder="little")).astype(np.uint32)
-                gone = told[self.exports.sets[told] == 0]
+                gone = np.union1d(told[self.exports.sets[told] == 0], self.exports.changed_and_gone())
                 member.sequence = self.journal.head
                 member.order = np.concatenate((gone, self.exports.ordered(self.attributes.capacity)))
                 member.cursor = 0
-                member.exact_from = NEVER
                 member.is_recovering = True
 
     def _apply(self, columns: dict[str, np.ndarray], meta: dict) -> None:
@@ -155,12 +154,8 @@ class AdjRibOut:
         numbers = np.array([*(self.source_number(source["name"]) for source in meta["sources"]), 0], np.uint32)
         sources = numbers[np.minimum(columns["source"], len(numbers) - 1)]
         self.exports.ensure(self.prefixes.capacity)
-        self.journal.append(self.exports.apply(rows, ids, sources, *self._journaled()))
-
-    def _journaled(self) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """Return what the export table has to know to note changes: references, latest entries, head, passed."""
         self.journal.ensure_rows(self.prefixes.capacity)
-        return self.attributes.references, self.journal.last, self.journal.head, self._passed()
+        self.journal.append(self.exports.apply(rows, ids, sources, self.attributes.references))
 
     def _passed(self) -> int:
         """Return the sequence below which every member has passed every change."""
@@ -174,26 +169,30 @@ class AdjRibOut:
 
     def join(self, name: str, max_message_octets: int) -> Member:
         """Let a session that has come up take part: it will be told the whole table, then every change."""
-        member = Member(name, self.source_number(name), max_message_octets, self.journal.head, allocate(0, np.uint8))
-        self.members[name] = member
+        self.leave(name)
+        member = self.members[name] = self._member(name, max_message_octets)
         if self.is_complete:
             self._begin_table(member)
         return member
 
     def leave(self, name: str) -> None:
         """Forget a session that has ended."""
-        self.members.pop(name, None)
+        member = self.members.pop(name, None)
+        if member is not None:
+            self.exports.leave(member.number, self.attributes.references)
+
+    def _member(self, name: str, max_message_octets: int, **more) -> Member:
+        told = allocate(0, np.uint8)
+        own_source, number = self.source_number(name), self.exports.join()
+        return Member(name, own_source, number, max_message_octets, self.journal.head, told, **more)
 
     def adopt(self, other: Member) -> Member:
         """Let a member of another group take part, for whom `take_over` will say what it has to be told."""
-        member = Member(
+        member = self._member(
             other.name,
-            self.source_number(other.name),
             other.max_message_octets,
-            self.journal.head,
-            allocate(0, np.uint8),
             end_of_rib_after=None if other.end_of_rib_after is None else self.journal.head,
-            exact_from=NEVER,
+            forced_until=NEVER,
             is_recovering=True,
             is_paused=True,
             n_updates=other.n_updates,
@@ -210,9 +209,9 @@ class AdjRibOut:
 
     def is_passed(self, member: Member, rows: np.ndarray) -> np.ndarray:
         """Tell of each row the member was told whether it was told it as it is now."""
-        if member.exact_from == NEVER:
+        if member.forced_until > member.sequence:
             return np.zeros(len(rows), bool)
-        return self._age(rows) > self.journal.head - member.sequence
+        return self.exports.holds_as_now(rows, member.number)
 
     def places_of(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray) -> np.ndarray:
         """Return the rows of prefixes, new ones where there was no route so far."""
@@ -234,7 +233,7 @@ class AdjRibOut:
         member.is_table_wanted = False
         member.order = self.exports.ordered(self.attributes.capacity)
         member.cursor = 0
-        member.exact_from = NEVER
+        member.forced_until = NEVER
         member.end_of_rib_after = self.journal.head
 
     def is_in_step(self, member: Member) -> bool:
@@ -248,28 +247,13 @@ class AdjRibOut:
         """Forget prefixes that are gone and every member has been told so."""
         if any(member.is_recovering for member in self.members.values()):
             return
-        limit = self._passed()
-        self._settle(limit)
-        rows = self.journal.removable(limit, self.exports.sets, COLLECT_ENTRIES)
+        rows = self.journal.removable(self._passed(), self.exports.sets, COLLECT_ENTRIES)
         if len(rows):
             self.prefixes.release(rows)
             self._n_forgotten += len(rows)
         if self._n_forgotten > SWEEP_ROWS and not self.has_garbage:
             self._n_forgotten = 0
             self.attributes.sweep()
-
-    def _settle(self, limit: int) -> None:
-        """Forget how routes were before changes that every member has passed."""
-        journal, references = self.journal, self.attributes.references
-        if not journal.is_held(self._settled):
-            self.exports.settle_all(references)
-            self._settled = journal.head
-            for member in self.members.values():
-                member.exact_from = max(member.exact_from, journal.head)
-            return
-        rows, following = journal.read(self._settled, COLLECT_ENTRIES)
-        self.exports.settle(rows[self._age(rows) > journal.head - limit], references)
-        self._settled = min(following, limit)
 
     def _age(self, rows: np.ndarray) -> np.ndarray:
         """Return how far back the latest change of each row lies in the journal (uint32)."""
@@ -278,7 +262,7 @@ class AdjRibOut:
     @property
     def has_garbage(self) -> bool:
         """Whether `collect` has not looked at everything yet."""
-        return self._settled < self.journal.head or not self.journal.is_swept(self.journal.head)
+        return not self.journal.is_swept(self.journal.head)
 
     def _begin_table(self, member: Member) -> None:
         member.sequence = self.journal.head
@@ -294,11 +278,13 @@ class AdjRibOut:
             return []
         if member.is_table_wanted and member.order is None:
             self._begin_again(member)
-        position = max(member.sequence, member.exact_from) if member.order is None else 0
+        is_forced = member.forced_until > member.sequence
         rows = self._next_rows(member)
         member.make_room(self.prefixes.capacity)
         held = rows[(member.told[rows >> 3] >> (rows & 7) & 1).astype(bool)]
-        announce, withdraw = self.exports.select(rows, member.told, member.own_source, self.journal.head, position)
+        announce, withdraw = self.exports.select(
+            rows, member.told, member.own_source, member.number, self.attributes.references, is_forced
+        )
         chunks = self._pack_withdrawals(member, withdraw) if len(withdraw) else []
         if len(announce):
             chunks += self._pack_announcements(member, announce, held)
@@ -315,6 +301,9 @@ class AdjRibOut:
         if member.order is None:
             before = member.sequence
             rows, member.sequence = self.journal.read(before, n_rows)
+            if before < member.forced_until < member.sequence:
+                member.sequence = member.forced_until
+                rows = rows[self._age(rows) > self.journal.head - member.sequence]
             n_fitting = self._n_fitting(rows)
             if n_fitting < len(rows):
                 # An entry that counts is the last of its row.
@@ -329,8 +318,8 @@ class AdjRibOut:
         if end == len(member.order):
             member.order = None
             member.is_recovering = False
-            if member.exact_from == NEVER:
-                member.exact_from = self.journal.head
+            if member.forced_until == NEVER:
+                member.forced_until = self.journal.head
         return rows
 
     def _n_fitting(self, rows: np.ndarray) -> int:
