@@ -26,6 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import topology  # noqa: E402
+from bench.arrivals import Arrivals  # noqa: E402
 from bench.bench_pipeline import Feed, senders  # noqa: E402
 from bench.kernels.prefixes import full_table  # noqa: E402
 from bench.routers import ROUTERS, Router  # noqa: E402
@@ -39,7 +40,7 @@ CLONE_NEWNET = 0x40000000
 HOPS = {Family.IPV4_UNICAST: bytes([10, 77, 0, 20]), Family.IPV6_UNICAST: bytes.fromhex("fd77" + "0" * 26 + "14")}
 FIRST_OBJECT = 1000
 ACTIONS = {"install": netlink.INSTALL, "replace": netlink.REPLACE, "remove": netlink.REMOVE}
-POLL_S = 0.1
+POLL_S = 0.02
 TIME_LIMIT_S = 120
 
 
@@ -114,28 +115,21 @@ def rates(family: Family, scale: float, has_objects: bool, is_sorted: bool, batc
     return found
 
 
-def n_in_kernel(pid: int) -> int:
-    """Return how many routes the namespace of a process has in its kernel tables, cheaply and without a dump."""
-    trie = Path(f"/proc/{pid}/net/fib_triestat").read_text()
-    n_ipv4 = max(int(line.split()[1]) for line in trie.splitlines() if line.strip().startswith("Prefixes:"))
-    n_ipv6 = int(Path(f"/proc/{pid}/net/rt6_stats").read_text().split()[3], 16)
-    return n_ipv4 + n_ipv6
-
-
 def whole_way(kind: type[Router], size: int) -> float:
     """Return the seconds from the first octet sent until a router has the whole table in the kernel."""
     with topology.namespaces(1), kind(1, with_kernel=True) as router:
-        before = n_in_kernel(router.process.pid)
+        arrivals = Arrivals(topology.ROUTER, router.process.pid, size)
         feed = Feed(*senders(1), "--size", str(size), "--time-limit", str(TIME_LIMIT_S))
         feed.wait_for("established")
-        start = time.monotonic()
-        while n_in_kernel(router.process.pid) - before < size:
-            if time.monotonic() - start > TIME_LIMIT_S:
-                raise RuntimeError(f"{kind.name}: {n_in_kernel(router.process.pid) - before} of {size} in the kernel")
+        start = now = time.monotonic()
+        while not arrivals.are_complete():
+            if now - start > TIME_LIMIT_S:
+                raise RuntimeError(f"{kind.name}: {arrivals.n_missing()} of {size} are not in the kernel")
             time.sleep(POLL_S)
-        taken = time.monotonic() - start
+            now = time.monotonic()
+        arrivals.close()
         feed.end()
-        return taken
+        return now - start
 
 
 def print_rates(scale: float, batches: list[int]) -> list[dict]:
