@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -22,17 +23,18 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import topology  # noqa: E402
-from bench.routers import ROUTERS, Peer, Router  # noqa: E402
+from bench.routers import ASN, ROUTERS, Peer, Router  # noqa: E402
 from stages.feed import scenario as scenarios  # noqa: E402
 from stages.feed.source import Ready  # noqa: E402
 
-SCENARIOS = ("full-table", "four-tables", "new-neighbor", "churn", "route-server")
+SCENARIOS = ("full-table", "four-tables", "new-neighbor", "mesh", "churn", "route-server")
 GAP_S = 1.0
 
 
-def peers_of(scenario: scenarios.Scenario) -> list[Peer]:
-    """Return the neighbors as a router must be configured for this scenario."""
-    return [
+def peers_of(scenario: scenarios.Scenario, number: int = 0) -> list[Peer]:
+    """Return the neighbors of the scenario's n-th router: those it is the target of, and the other routers."""
+    own = scenario.targets[number]
+    peers = [
         Peer(
             plan.name,
             plan.address,
@@ -41,7 +43,25 @@ def peers_of(scenario: scenarios.Scenario) -> list[Peer]:
             plan.n_expected != 0,
         )
         for plan, source in scenario.players
+        if plan.target == (own.address, own.port)
     ]
+    others = [
+        Peer(f"internal-{other}", target.address, ASN, True, True, calls=number > other)
+        for other, target in enumerate(scenario.targets)
+        if other != number
+    ]
+    return peers + others
+
+
+@contextmanager
+def standing(kind: type[Router], scenario: scenarios.Scenario, with_kernel: bool = False):
+    """Have the scenario's routers stand in their namespaces, configured for it; gives them."""
+    addresses = [plan.address for plan, _ in scenario.players]
+    n_routers = len(scenario.targets)
+    with topology.namespaces(peers=addresses, n_routers=n_routers), ExitStack() as stack:
+        yield [
+            stack.enter_context(kind(0, with_kernel, peers_of(scenario, number), number)) for number in range(n_routers)
+        ]
 
 
 class Feed:
@@ -75,17 +95,15 @@ class Feed:
 
 def run_once(kind: type[Router], name: str, size: int, time_limit_s: float, with_kernel: bool) -> dict:
     """Run one router through one scenario; return what was measured."""
-    scenario = scenarios.load(name, size=size)
-    peers = peers_of(scenario)
-    with topology.namespaces(peers=[peer.address for peer in peers]), kind(0, with_kernel, peers) as router:
+    with standing(kind, scenarios.load(name, size=size), with_kernel) as routers:
         feed = Feed(name, size, time_limit_s)
         started = feed.wait_for("established", "failed")
-        cpu_before = router.cpu_s()
+        cpu_before = sum(router.cpu_s() for router in routers)
         report = started if started["event"] == "failed" else feed.wait_for("converged", "failed")
-        cpu_s = router.cpu_s() - cpu_before
-        sizes = router.pss_octets()
+        cpu_s = sum(router.cpu_s() for router in routers) - cpu_before
+        pss_octets = sum(sum(router.pss_octets().values()) for router in routers)
         feed.end()
-    return summary(report) | {"cpu_s": round(cpu_s, 2), "pss_mib": round(sum(sizes.values()) / 2**20, 1)}
+    return summary(report) | {"cpu_s": round(cpu_s, 2), "pss_mib": round(pss_octets / 2**20, 1)}
 
 
 def summary(report: dict) -> dict:

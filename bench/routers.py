@@ -19,13 +19,18 @@ ASN = 65000
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A neighbor as the router is configured for it: whether it takes routes from it, and tells it routes."""
+    """A neighbor as the router is configured for it: whether it takes routes from it, tells it routes, and calls it."""
 
     name: str
     address: str
     asn: int
     imports: bool
     exports: bool
+    calls: bool = False
+
+    @property
+    def is_internal(self) -> bool:
+        return self.asn == ASN
 
 
 def senders_and_listener(n_senders: int) -> list[Peer]:
@@ -44,7 +49,8 @@ class Router:
 
     has_kernel = True  # whether it can put routes into the kernel in a benchmark
 
-    def __init__(self, n_senders: int, with_kernel: bool = False, peers: list[Peer] | None = None):
+    def __init__(self, n_senders: int, with_kernel: bool = False, peers: list[Peer] | None = None, number: int = 0):
+        self.site = topology.site(number)
         self.peers = senders_and_listener(n_senders) if peers is None else peers
         self.with_kernel = with_kernel
         self.directory = Path(tempfile.mkdtemp(prefix=f"headrace-bench-{self.name}-"))
@@ -65,7 +71,7 @@ class Router:
     def __enter__(self):
         log = open(self.directory / "log", "wb")
         self.process = subprocess.Popen(
-            topology.inside(topology.ROUTER, *self.command()), stdout=log, stderr=log, start_new_session=True
+            topology.inside(self.site.namespace, *self.command()), stdout=log, stderr=log, start_new_session=True
         )
         self._wait_for_port()
         return self
@@ -86,7 +92,7 @@ class Router:
             if self.process.poll() is not None:
                 break
             listing = subprocess.run(
-                topology.inside(topology.ROUTER, "ss", "-Hltn", "sport = :179"), capture_output=True, text=True
+                topology.inside(self.site.namespace, "ss", "-Hltn", "sport = :179"), capture_output=True, text=True
             )
             if listing.stdout.strip():
                 return
@@ -144,7 +150,7 @@ class Bird(Router):
         return shown(cls.binary, "--version")
 
     def command(self) -> list[str]:
-        lines = [f"router id {topology.ROUTER_ADDRESS};", "protocol device {}"]
+        lines = [f"router id {self.site.address};", "protocol device {}"]
         if self.with_kernel:
             lines += [
                 "protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }",
@@ -164,14 +170,16 @@ class Bird(Router):
             str(self.directory / "pid"),
         ]
 
-    @staticmethod
-    def _neighbor(peer: Peer) -> str:
+    def _neighbor(self, peer: Peer) -> str:
         rules = f"import {'all' if peer.imports else 'none'}; export {'all' if peer.exports else 'none'};"
+        rules += " gateway direct;" if peer.is_internal else ""
+        own_hop = "" if peer.is_internal else f" next hop address {self.site.address_6};"
+        way = ("" if peer.calls else " passive on;") + (" direct;" if peer.is_internal else "")
         name = peer.name.replace("-", "_")
         return (
-            f"protocol bgp {name} {{ local {topology.ROUTER_ADDRESS} as {ASN}; neighbor {peer.address} as {peer.asn};"
-            f" passive on; error wait time 1, 2; ipv4 {{ {rules} }};"
-            f" ipv6 {{ {rules} next hop address {topology.ROUTER_ADDRESS_6}; }}; }}"
+            f"protocol bgp {name} {{ local {self.site.address} as {ASN}; neighbor {peer.address} as {peer.asn};"
+            f"{way} error wait time 1, 2; connect delay time 1;"
+            f" ipv4 {{ {rules} }}; ipv6 {{ {rules}{own_hop} }}; }}"
         )
 
 
@@ -196,8 +204,8 @@ class Headrace(Router):
 
     def command(self) -> list[str]:
         lines = [
-            "[router]", f"asn = {ASN}", f'router_id = "{topology.ROUTER_ADDRESS}"',
-            f'run_dir = "{self.directory}/run"', f'listen = ["{topology.ROUTER_ADDRESS}"]',
+            "[router]", f"asn = {ASN}", f'router_id = "{self.site.address}"',
+            f'run_dir = "{self.directory}/run"', f'listen = ["{self.site.address}"]',
             "[fib]", f"enabled = {str(self.with_kernel).lower()}",
             "[status]", 'listen = "127.0.0.1:8179"',
         ]  # fmt: skip
@@ -210,7 +218,7 @@ class Headrace(Router):
     def _neighbor(self, peer: Peer) -> list[str]:
         lines = [
             "[[neighbor]]", f'name = "{peer.name}"', f'address = "{peer.address}"', f"asn = {peer.asn}",
-            "passive = true", f'local_address = "{topology.ROUTER_ADDRESS}"',
+            f"passive = {str(not peer.calls).lower()}", f'local_address = "{self.site.address}"',
             'families = ["ipv4-unicast", "ipv6-unicast"]',
             f'import = {{ default = "{"accept" if peer.imports else "reject"}" }}',
             "export = { learned_routes = true }" if peer.exports else 'export = { default = "reject" }',
@@ -242,8 +250,9 @@ class Frr(Router):
 
     def command(self) -> list[str]:
         neighbors = "".join(
-            f" neighbor {peer.address} remote-as {peer.asn}\n neighbor {peer.address} passive\n"
-            f" neighbor {peer.address} advertisement-interval 0\n"
+            f" neighbor {peer.address} remote-as {peer.asn}\n"
+            + ("" if peer.calls else f" neighbor {peer.address} passive\n")
+            + f" neighbor {peer.address} advertisement-interval 0\n"
             for peer in self.peers
         )
         families = "".join(
@@ -252,14 +261,14 @@ class Frr(Router):
         )
         path = self.directory / "bgpd.conf"
         path.write_text(
-            f"router bgp {ASN}\n bgp router-id {topology.ROUTER_ADDRESS}\n no bgp ebgp-requires-policy\n"
+            f"router bgp {ASN}\n bgp router-id {self.site.address}\n no bgp ebgp-requires-policy\n"
             f" no bgp default ipv4-unicast\n{neighbors}{families}"
             f"route-map nothing deny 10\nroute-map all permit 10\n"
-            f" set ipv6 next-hop global {topology.ROUTER_ADDRESS_6}\n"
+            f" set ipv6 next-hop global {self.site.address_6}\n"
         )
         common = ["-P", "0", "--vty_socket", str(self.directory), "--log", "stdout", "-z", f"{self.directory}/zserv"]
         bgpd = [
-            self.binary, "-f", str(path), "-i", str(self.directory / "pid"), "-S", "-l", topology.ROUTER_ADDRESS,
+            self.binary, "-f", str(path), "-i", str(self.directory / "pid"), "-S", "-l", self.site.address,
             *common, *([] if self.with_kernel else ["-Z"]),
         ]  # fmt: skip
         if not self.with_kernel:
@@ -280,7 +289,8 @@ class Frr(Router):
     def _activated(peer: Peer) -> str:
         lines = [f"neighbor {peer.address} activate"]
         lines += [] if peer.imports else [f"neighbor {peer.address} route-map nothing in"]
-        lines += [f"neighbor {peer.address} route-map {'all' if peer.exports else 'nothing'} out"]
+        if not peer.is_internal:
+            lines += [f"neighbor {peer.address} route-map {'all' if peer.exports else 'nothing'} out"]
         return "".join(f"  {line}\n" for line in lines)
 
 
@@ -310,8 +320,8 @@ class GoBgp(Router):
             ("export", [peer for peer in self.peers if not peer.exports]),
         ]
         lines = [
-            "[global.config]", f"as = {ASN}", f'router-id = "{topology.ROUTER_ADDRESS}"',
-            f'local-address-list = ["{topology.ROUTER_ADDRESS}"]', "[global.apply-policy.config]",
+            "[global.config]", f"as = {ASN}", f'router-id = "{self.site.address}"',
+            f'local-address-list = ["{self.site.address}"]', "[global.apply-policy.config]",
         ]  # fmt: skip
         for way, peers in rules:
             lines += [f'default-{way}-policy = "accept-route"']
@@ -329,7 +339,8 @@ class GoBgp(Router):
         for peer in self.peers:
             lines += [
                 "[[neighbors]]", "[neighbors.config]", f'neighbor-address = "{peer.address}"', f"peer-as = {peer.asn}",
-                "[neighbors.transport.config]", "passive-mode = true", f'local-address = "{topology.ROUTER_ADDRESS}"',
+                "[neighbors.transport.config]", f"passive-mode = {str(not peer.calls).lower()}",
+                f'local-address = "{self.site.address}"',
             ]  # fmt: skip
             for family in ("ipv4", "ipv6"):
                 lines += ["[[neighbors.afi-safis]]", f'config = {{ afi-safi-name = "{family}-unicast" }}']
@@ -355,14 +366,14 @@ class OpenBgpd(Router):
     def command(self) -> list[str]:
         self.chroot.mkdir(mode=0o755, exist_ok=True)
         lines = [
-            f"AS {ASN}", f"router-id {topology.ROUTER_ADDRESS}", f"listen on {topology.ROUTER_ADDRESS}",
+            f"AS {ASN}", f"router-id {self.site.address}", f"listen on {self.site.address}",
             f"fib-update {'yes' if self.with_kernel else 'no'}", f'socket "{self.directory}/ctl"',
         ]  # fmt: skip
         for peer in self.peers:
             lines += [
-                f"neighbor {peer.address} {{", f" remote-as {peer.asn}", f" local-address {topology.ROUTER_ADDRESS}",
-                " passive", " announce IPv4 unicast", " announce IPv6 unicast",
-                f" local-address {topology.ROUTER_ADDRESS_6}" if ":" in peer.address else "", "}",
+                f"neighbor {peer.address} {{", f" remote-as {peer.asn}", f" local-address {self.site.address}",
+                "" if peer.calls else " passive", " announce IPv4 unicast", " announce IPv6 unicast",
+                f" local-address {self.site.address_6}" if ":" in peer.address else "", "}",
             ]  # fmt: skip
         lines += [f"allow from {peer.address}" for peer in self.peers if peer.imports]
         lines += [f"allow to {peer.address}" for peer in self.peers if peer.exports]

@@ -1,6 +1,7 @@
-"""Two network namespaces joined by a veth pair: one for the router under test, one for the neighbors.
+"""Network namespaces: one for the neighbors, one for the router under test, joined by a veth pair.
 
-All traffic of a benchmark stays inside them. Needs root and iproute2.
+Several routers have one each, and are ports of a bridge in that of the neighbors. All traffic of a benchmark stays
+inside them. Needs root and iproute2.
 """
 
 import ctypes
@@ -8,16 +9,31 @@ import os
 import re
 import subprocess
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 NAME = "headrace-bench"
 ROUTER = f"{NAME}-router-{os.getpid()}"
 PEERS = f"{NAME}-peers-{os.getpid()}"
 ROUTER_ADDRESS = "10.77.0.1"
-ROUTER_ADDRESS_6 = "fd77::1"
 LISTENER_ADDRESS = "10.77.0.20"
 LISTENER_ASN = 64700
 CLONE_NEWNET = 0x40000000
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a router under test lives."""
+
+    namespace: str
+    address: str
+    address_6: str
+
+
+def site(number: int) -> Site:
+    """Return where the n-th router lives, counted from 0."""
+    namespace = f"{NAME}-router{number + 1}-{os.getpid()}" if number else ROUTER
+    return Site(namespace, f"10.77.0.{number + 1}", f"fd77::{number + 1:x}")
 
 
 def sender_address(index: int) -> str:
@@ -35,26 +51,43 @@ def run(*command: str) -> None:
 
 
 @contextmanager
-def namespaces(n_senders: int = 4, peers: list[str] | None = None):
+def namespaces(n_senders: int = 4, peers: list[str] | None = None, n_routers: int = 1):
     """Make the topology, with the addresses of so many senders and a listener or those of `peers` (in 10.77.0.0/24),
     and take it away at the end.
     """
+    peers = peers or [sender_address(index) for index in range(n_senders)] + [LISTENER_ADDRESS]
+    sites = [site(number) for number in range(n_routers)]
     remove()
     try:
-        for name in (ROUTER, PEERS):
+        for name in (PEERS, *(each.namespace for each in sites)):
             run("ip", "netns", "add", name)
             run("ip", "-n", name, "link", "set", "lo", "up")
-        run("ip", "-n", ROUTER, "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", PEERS)
-        peers = peers or [sender_address(index) for index in range(n_senders)] + [LISTENER_ADDRESS]
-        for name, addresses in ((ROUTER, [ROUTER_ADDRESS]), (PEERS, peers)):
-            for address in addresses:
-                run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "veth0")
-                last = int(address.rsplit(".", 1)[1])
-                run("ip", "-n", name, "address", "add", f"fd77::{last:x}/64", "dev", "veth0", "nodad")
-            run("ip", "-n", name, "link", "set", "veth0", "up")
+        _join([each.namespace for each in sites])
+        _address(PEERS, peers)
+        for each in sites:
+            _address(each.namespace, [each.address])
         yield
     finally:
         remove()
+
+
+def _join(routers: list[str]) -> None:
+    """Join the routers' namespaces to the neighbors'; what carries the traffic is called veth0 in all."""
+    if len(routers) > 1:
+        run("ip", "-n", PEERS, "link", "add", "veth0", "type", "bridge")
+    for number, name in enumerate(routers):
+        port = f"port{number}" if len(routers) > 1 else "veth0"
+        run("ip", "-n", name, "link", "add", "veth0", "type", "veth", "peer", "name", port, "netns", PEERS)
+        if len(routers) > 1:
+            run("ip", "-n", PEERS, "link", "set", port, "master", "veth0", "up")
+
+
+def _address(namespace: str, addresses: list[str]) -> None:
+    for address in addresses:
+        last = int(address.rsplit(".", 1)[1])
+        run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", "veth0")
+        run("ip", "-n", namespace, "address", "add", f"fd77::{last:x}/64", "dev", "veth0", "nodad")
+    run("ip", "-n", namespace, "link", "set", "veth0", "up")
 
 
 def remove() -> None:

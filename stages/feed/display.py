@@ -126,7 +126,8 @@ FAULTS = {
 def _verdict(verdict: dict) -> str:
     faults = [f"{verdict[key]:,} {words}" for key, words in VERDICTS.items() if verdict[key]]
     examples = [f"{prefix}" for each in verdict.get("examples", {}).values() for prefix in each][:3]
-    return ("; ".join(faults) + f" (such as {', '.join(examples)})") if faults else "holds exactly what it must"
+    words = ("; ".join(faults) + f" (such as {', '.join(examples)})") if faults else "holds exactly what it must"
+    return words + (f"; was told {verdict['returned']:,} of its own" if verdict["returned"] else "")
 
 
 VERDICTS = {"missing": "missing", "extra": "too many", "wrong": "with attributes that nobody announced"}

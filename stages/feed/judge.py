@@ -25,6 +25,7 @@ class Verdict:
     missing: int = 0
     extra: int = 0
     wrong: int = 0  # held with attributes that no sender's announcement leads to
+    returned: int = 0  # the listener's own, told it again: needless, but no fault
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -33,7 +34,7 @@ class Verdict:
 
     def as_dict(self) -> dict:
         """Return it for the report."""
-        faults = {"missing": self.missing, "extra": self.extra, "wrong": self.wrong}
+        faults = {"missing": self.missing, "extra": self.extra, "wrong": self.wrong, "returned": self.returned}
         return faults | ({"examples": self.examples} if self.examples else {})
 
 
@@ -97,18 +98,22 @@ class Judge:
     def _expected(self, listener: str, senders: Iterable[str], family: Family) -> tuple[np.ndarray, np.ndarray]:
         """Return by row what a listener must hold, and what it may.
 
-        What the listener announces itself, and another does too, it may be told or not: that depends on which of
-        them the router finds better (RFC 4271 §9.1.3: a route is not told to whom it came from).
+        What the listener announces itself it may be told or not, as another's or as its own: that depends on whose
+        the router finds best, and whether it leaves out what the listener would discard as a loop (RFC 4271 §9.1.2).
         """
         n_rows = self.prefixes[family].row_limit
         others = np.zeros(n_rows, bool)
         for sender in senders:
             if sender != listener and family in self._announced.get(sender, {}):
                 others |= self._announced[sender][family].upto(n_rows) != 0
-        own = np.zeros(n_rows, bool)
-        if family in self._announced.get(listener, {}):
-            own = self._announced[listener][family].upto(n_rows) != 0
-        return others & ~own, others & own
+        own = self._own(listener, family, n_rows) != 0
+        return others & ~own, own
+
+    def _own(self, sender: str, family: Family, n_rows: int) -> np.ndarray:
+        """Return the cores of what a neighbor announces itself, by row."""
+        if family in self._announced.get(sender, {}):
+            return self._announced[sender][family].upto(n_rows)
+        return np.zeros(n_rows, np.uint32)
 
     def judge(self, listener: str, ledgers: dict[Family, Ledger], senders: Iterable[str]) -> Verdict:
         """Compare what a listener holds with what these senders announce."""
@@ -120,10 +125,12 @@ class Judge:
             cores = ledger.cores[: len(must)]
             held[: len(cores)] = cores
             is_held = held != 0
-            wrong = is_held & (must | may)
+            is_returned = is_held & (held == self._own(listener, family, len(must)))
+            wrong = is_held & (must | may) & ~is_returned
             for sender in senders:
                 if family in self._announced.get(sender, {}) and wrong.any():
                     wrong &= self._announced[sender][family].upto(len(must)) != held
+            verdict.returned += int(is_returned.sum())
             faults = {"missing": must & ~is_held, "extra": is_held & ~must & ~may, "wrong": wrong}
             for name, rows in faults.items():
                 self._enter(verdict, name, family, np.flatnonzero(rows))

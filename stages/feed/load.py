@@ -30,11 +30,11 @@ IN, OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class LoadFailed(Exception):
-    """The test could not be carried through; the report made so far is in `report`."""
+    """The test could not be carried through; `found` is what the step that failed has found all the same."""
 
-    def __init__(self, reason: str, report: dict):
+    def __init__(self, reason: str):
         super().__init__(reason)
-        self.report = report
+        self.found: dict = {}
 
 
 @dataclass(slots=True)
@@ -301,7 +301,7 @@ class Player:
             self._turn(now)
 
     def _fail(self, reason: str) -> None:
-        raise LoadFailed(reason, self.report())
+        raise LoadFailed(reason)
 
     def want(self, neighbor: Neighbor) -> None:
         """Watch a neighbor's socket for what there is to do."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from stages.feed import garbage as kinds_of_garbage
 from stages.feed.churn import Churn, Replay, first_piece
-from stages.feed.load import Player
+from stages.feed.load import LoadFailed, Player
 from stages.feed.mrt import MrtSource
 from stages.feed.neighbor import Neighbor
 
 ANSWER_S = 1.0
-NOTIFICATION_S = 10.0  # for one that must come; a loaded speaker may take its time
+NOTIFICATION_S = 5.0  # for one that must come; a loaded speaker may take its time
 SETTLE_S = 0.2
 
 
@@ -42,6 +42,9 @@ class Run:
             self.report.append(entry)
             try:
                 entry.update(STEPS[name](self, **keys) or {})
+            except LoadFailed as failure:
+                entry.update(failure.found)
+                raise
             finally:
                 entry["seconds"] = round(time.monotonic() - began_at, 4)
 
@@ -71,16 +74,24 @@ def converge(run: Run, *, neighbors: list | None = None) -> dict:
     player = run.player
     chosen = [each for each in run.chosen(neighbors) if each.plan.n_expected != 0 and each.is_established]
     began_at = time.monotonic()
-    player.wait_for_routes(chosen)
-    player.run_for(SETTLE_S)
-    verdicts = {each.plan.name: player.judge_one(each) for each in chosen}
-    run.is_good &= all(each.is_good for each in verdicts.values())
+    try:
+        player.wait_for_routes(chosen)
+        player.run_for(SETTLE_S)
+    except LoadFailed as failure:
+        failure.found = {"verdict": _judged(run, chosen)}
+        raise
     last = max((each.complete_at for each in chosen), default=0.0)
     return {
         "converged_s": player.since(last),
         "converged_after_s": round(max(0.0, last - began_at), 4),
-        "verdict": {name: each.as_dict() for name, each in verdicts.items()},
+        "verdict": _judged(run, chosen),
     }
+
+
+def _judged(run: Run, chosen: list[Neighbor]) -> dict[str, dict]:
+    verdicts = {each.plan.name: run.player.judge_one(each) for each in chosen}
+    run.is_good &= all(each.is_good for each in verdicts.values())
+    return {name: each.as_dict() for name, each in verdicts.items()}
 
 
 def probe(run: Run, *, count: int = 1000, interval_s: float = 0.0, sender: str = "", background: bool = False) -> dict:

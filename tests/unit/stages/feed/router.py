@@ -1,4 +1,4 @@
-"""Headrace in this process as the speaker under test: real TCP on a loopback address, all stages in one thread."""
+"""Headrace in this process as the speaker under test: real TCP on loopback addresses, all stages in one thread."""
 
 import socket
 import threading
@@ -6,11 +6,11 @@ import threading
 from stages.speaker.sockets import Connection
 from tests.pipeline.harness import NamedSocket, Pipeline
 
-ADDRESS = "127.0.0.1"
+ASN = 65000
 HEAD = """
 [router]
-asn = 65000
-router_id = "10.77.0.1"
+asn = {asn}
+router_id = "10.77.0.{number}"
 run_dir = "/run/headrace"
 listen = []
 """
@@ -28,14 +28,24 @@ export = {{ default = "accept" }}
 class InProcessRouter:
     """The pipeline behind a listening socket; a context manager. `neighbors`: (name, address, AS number)."""
 
-    def __init__(self, neighbors: list[tuple[str, str, int]]):
-        self.config = HEAD + "".join(NEIGHBOR.format(name=n, address=a, asn=asn) for n, a, asn in neighbors)
-        self.listener = socket.create_server((ADDRESS, 0))
+    def __init__(self, neighbors: list[tuple[str, str, int]], number: int = 1, port: int = 0):
+        self.address = f"127.0.0.{number}"
+        self.config = HEAD.format(asn=ASN, number=number) + "".join(
+            NEIGHBOR.format(name=n, address=a, asn=asn) for n, a, asn in neighbors
+        )
+        self.listener = socket.create_server((self.address, port))
         self.listener.setblocking(False)
         self.port = self.listener.getsockname()[1]
+        self.joined: list[tuple[socket.socket, str]] = []  # connections there are already, and with whom
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def join(self, other: "InProcessRouter") -> None:
+        """Connect with another router, of which this one has a neighbor's address, before both are started."""
+        ours, theirs = socket.socketpair()
+        self.joined.append((ours, other.address))
+        other.joined.append((theirs, self.address))
 
     def __enter__(self) -> "InProcessRouter":
         self._thread.start()
@@ -50,6 +60,8 @@ class InProcessRouter:
     def _run(self) -> None:
         try:
             with Pipeline(self.config) as pipeline:
+                for connection, address in self.joined:
+                    self._begin(pipeline, connection, address)
                 while not self._is_over.wait(0.0005):
                     self._accept(pipeline)
                     pipeline.settle()
@@ -62,5 +74,8 @@ class InProcessRouter:
         except BlockingIOError:
             return
         pipeline.clock.advance(3)  # a session that has just ended may come back
+        self._begin(pipeline, connection, address)
+
+    def _begin(self, pipeline: Pipeline, connection: socket.socket, address: str) -> None:
         speaker = pipeline.stage("speaker")
-        speaker.neighbors.accept(Connection(speaker.context.loop, NamedSocket(connection, ADDRESS, address)))
+        speaker.neighbors.accept(Connection(speaker.context.loop, NamedSocket(connection, self.address, address)))

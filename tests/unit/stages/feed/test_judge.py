@@ -82,8 +82,20 @@ def test_what_the_listener_sends_itself_it_may_hold_or_not(judge):
     judge.note("listener", table(variant=1).chosen(slice(0, 100)))
     ledger = Ledger()
     told(judge, ledger, table(), slice(40, 200))
-    n_must, n_may = judge.n_expected("listener", ["sender", "listener"], [FAMILY])
-    assert verdict(judge, ledger, ("sender", "listener")).is_good == (n_must + n_may == 200 and n_may >= 40)
+    assert judge.n_expected("listener", ["sender", "listener"], [FAMILY]) == (100, 100)
+    assert verdict(judge, ledger, ("sender", "listener")).is_good
+
+
+def test_what_is_told_to_whom_it_came_from_is_counted(judge):
+    """A router that tells a neighbor its own routes does no harm, and that is said; other paths are wrong."""
+    judge.note("listener", table(variant=1, size=210).chosen(slice(200, 210)))
+    ledger = Ledger()
+    told(judge, ledger, table())
+    told(judge, ledger, table(variant=1, size=210), slice(200, 206))
+    found = verdict(judge, ledger, ("sender", "listener"))
+    assert found.is_good and found.returned == 6
+    told(judge, ledger, table(variant=2, size=210), slice(206, 208))
+    assert verdict(judge, ledger, ("sender", "listener")).wrong == 2
 
 
 def test_an_empty_listener_misses_all(judge):

@@ -1,6 +1,8 @@
 """The shipped scenarios at small size against Headrace in this process, and what is said of wrong ones."""
 
+import itertools
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,10 @@ import pytest
 from stages.feed import scenario as scenarios
 from stages.feed.command import Performance
 from stages.feed.scenario import ScenarioError
-from tests.unit.stages.feed.router import InProcessRouter
+from tests.unit.stages.feed.router import ASN, InProcessRouter
 
 SMALL = {"full-table": 3000, "four-tables": 1000, "churn": 1000, "flap": 400, "new-neighbor": 2000, "slow-reader": 3000,
-         "garbage": 200, "route-server": 300}  # fmt: skip
+         "garbage": 200, "route-server": 300, "mesh": 1200}  # fmt: skip
 
 
 def localized(name: str) -> str:
@@ -28,8 +30,8 @@ def perform(name: str) -> dict:
     text = localized(name)
     if name == "garbage":
         text = text.replace('neighbors = ["vandal"]', 'neighbors = ["vandal"]\nanswer_s = 0.25')
-    players = scenarios.parse(name, text, Path("."), size=SMALL[name]).players
-    with InProcessRouter([(plan.name, plan.address, plan.asn) for plan, _ in players]) as router:
+    with ExitStack() as stack:
+        router, *_ = [stack.enter_context(each) for each in routers(scenarios.parse(name, text, Path("."), size=1))]
         chosen = scenarios.parse(name, text, Path("."), size=SMALL[name], port=router.port, time_limit_s=60)
         performance = Performance(chosen, is_events=True)
         try:
@@ -37,6 +39,18 @@ def perform(name: str) -> dict:
             return performance.report()
         finally:
             performance.player.close()
+
+
+def routers(scenario: scenarios.Scenario) -> list[InProcessRouter]:
+    """Return a router for each target, each with an internal session to every other."""
+    made: list[InProcessRouter] = []
+    for number, target in enumerate(scenario.targets, 1):
+        own = [(plan.name, plan.address, plan.asn) for plan, _ in scenario.players if plan.target[0] == target.address]
+        others = [(f"internal-{each.name}", each.address, ASN) for each in scenario.targets if each is not target]
+        made.append(InProcessRouter(own + others, number, made[0].port if made else 0))
+    for one, other in itertools.combinations(made, 2):
+        one.join(other)
+    return made
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -48,9 +62,27 @@ def test_headrace_passes(name):
     if name == "churn":
         (churn,) = (step for step in report["steps"] if step["do"] == "churn")
         assert churn["sender"]["updates"] > 50 and report["probes"]["count"] > 10
+    if name == "mesh":
+        assert all(each["held"] > 300 for each in report["neighbors"].values())
     if name == "garbage":
         (garbage,) = (step for step in report["steps"] if step["do"] == "garbage")
         assert garbage["kinds"] > 25 and garbage["wrong"] == []
+
+
+def test_at_the_time_limit_the_report_says_what_is_missing():
+    """A listener that is not told all fails the test at its time limit; the verdict stands in the report."""
+    text = localized("full-table").replace('do = "send"', 'do = "wait"\nseconds = 0.01')
+    scenario = scenarios.parse("unsent", text, Path("."), size=50)
+    with routers(scenario)[0] as router:
+        chosen = scenarios.parse("unsent", text, Path("."), size=50, port=router.port, time_limit_s=0.7)
+        performance = Performance(chosen, is_events=True)
+        try:
+            performance.perform()
+            report = performance.report()
+        finally:
+            performance.player.close()
+    assert not report["is_good"] and "time limit" in report["failure"]
+    assert report["verdict"]["listener"]["missing"] == 50 and report["neighbors"]["listener"]["is_established"]
 
 
 @pytest.mark.parametrize("name", scenarios.names())
