@@ -3,10 +3,12 @@
 Owns the encoding and the checks a received batch must pass. Never touches a socket. After `decode` kernels may trust
 every index and length of a batch.
 
-    frame 0     msgpack header {v, kind, sub, channel, epoch, sequence, cursor, first, head, flags, meta, n}
+    frame 0     msgpack header {v, kind, sub, channel, epoch, sequence, cursor, first, head, flags, meta, n, later}
     frames 1..  one for each column: `n[i]` little-endian numbers
                 or, when all columns together are small, one frame in which they follow each other, each beginning at
                 a multiple of eight octets (a frame costs more than the few octets in it)
+    `later`     where the kind has columns that were added later: the octets of each, so that a stage that does not know
+                them can pass over them
 
 A batch that was handed to the bus must not be written to again: large columns are sent from where they lie.
 """
@@ -80,11 +82,13 @@ class Batch:
     first: int = 0
     head: int = 0
     flags: int = 0
+    n_octets_unknown: int = 0
+    """Octets that came with it in columns this version does not know, less those of columns that did not come."""
 
     @property
     def n_octets(self) -> int:
         """What the batch costs in credit: its columns and a fixed charge; the same at both ends."""
-        return HEADER_CHARGE + sum([column.nbytes for column in self.columns.values()])
+        return HEADER_CHARGE + self.n_octets_unknown + sum([column.nbytes for column in self.columns.values()])
 
     @property
     def n_rows(self) -> int:
@@ -126,7 +130,8 @@ def encode(batch: Batch, subscription: int) -> list:
     frames: list = [b""]
     counts = []
     n_octets = 0
-    for name, dtype, missing in _plan(batch.kind)[0]:
+    plan = _plan(batch.kind)
+    for name, dtype, missing in plan.encoding:
         array = columns.get(name)
         if array is None:
             array = missing
@@ -138,22 +143,23 @@ def encode(batch: Batch, subscription: int) -> list:
     if n_octets < JOIN_BELOW_OCTETS and len(frames) > 2:
         frames = [b"", _joined(frames[1:])]
     position = batch.position
-    frames[0] = msgpack.packb(
-        {
-            "v": FINGERPRINT,
-            "kind": batch.kind.number,
-            "sub": subscription,
-            "channel": batch.channel,
-            "epoch": position.epoch,
-            "sequence": position.sequence,
-            "cursor": position.cursor,
-            "first": batch.first,
-            "head": batch.head,
-            "flags": batch.flags,
-            "meta": batch.meta,
-            "n": counts,
-        }
-    )
+    header = {
+        "v": FINGERPRINT,
+        "kind": batch.kind.number,
+        "sub": subscription,
+        "channel": batch.channel,
+        "epoch": position.epoch,
+        "sequence": position.sequence,
+        "cursor": position.cursor,
+        "first": batch.first,
+        "head": batch.head,
+        "flags": batch.flags,
+        "meta": batch.meta,
+        "n": counts,
+    }
+    if plan.later:
+        header["later"] = [counts[index] * size for index, size in plan.later]
+    frames[0] = msgpack.packb(header)
     return frames
 
 
@@ -177,20 +183,34 @@ def _convert(array: np.ndarray, dtype: np.dtype, kind: Kind, name: str) -> np.nd
     return np.ascontiguousarray(array, dtype)
 
 
-_PLANS: dict[int, tuple] = {}
+class _Plan:
+    """What encoding and decoding need to know of a kind, computed once."""
+
+    __slots__ = ("decoding", "encoding", "kind", "later", "n_first")
+
+    def __init__(self, kind: Kind):
+        self.kind = kind
+        # (name, dtype, empty array) of each column
+        self.encoding = [
+            (column.name, column.wire_dtype, np.zeros(1 if column.per is Per.SET else 0, column.wire_dtype))
+            for column in kind.columns
+        ]
+        # (column, dtype, check) of each
+        self.decoding = [(column, column.wire_dtype, _CHECKS.get(column.check)) for column in kind.columns]
+        self.n_first = kind.n_first
+        # (index, octets of an item) of each that was added later
+        self.later = [
+            (index, column.wire_dtype.itemsize) for index, column in enumerate(kind.columns) if index >= self.n_first
+        ]
 
 
-def _plan(kind: Kind) -> tuple:
-    """Return (name, dtype, empty array) of each column, and the checks, computed once for each kind."""
-    plan = _PLANS.get(kind.number)
+_PLANS: dict[Kind, _Plan] = {}
+
+
+def _plan(kind: Kind) -> _Plan:
+    plan = _PLANS.get(kind)
     if plan is None:
-        plan = _PLANS[kind.number] = (
-            [
-                (column.name, column.wire_dtype, np.zeros(1 if column.per is Per.SET else 0, column.wire_dtype))
-                for column in kind.columns
-            ],
-            [(column, column.wire_dtype, _CHECKS.get(column.check)) for column in kind.columns],
-        )
+        plan = _PLANS[kind] = _Plan(kind)
     return plan
 
 
@@ -208,20 +228,27 @@ def decode(frames: list) -> tuple[int, Batch]:
         raise SchemaError("no frames")
     header = _decode_header(frames[0])
     kind = kind_numbered(header["kind"])
-    plan = _plan(kind)[1]
+    made = _plan(kind)
+    plan = made.decoding
     counts = header["n"]
-    if len(counts) != len(plan):
-        raise SchemaError(f"{kind.name}: {len(counts)} counts for {len(plan)} columns")
-    if len(frames) == 2 and len(plan) > 1:
-        columns = _joined_columns(kind, plan, frames[1], counts)
-    elif len(frames) == len(plan) + 1:
+    n_columns = len(counts)
+    unknown: list[int] = []
+    if n_columns != len(plan):
+        unknown = _unknown_columns(header, made)
+        plan = plan[:n_columns]
+    if len(frames) == 2 and n_columns > 1:
+        columns = _joined_columns(kind, plan, frames[1], counts, unknown)
+    elif len(frames) == n_columns + 1:
         columns = {}
-        for (column, dtype, _), frame, count in zip(plan, frames[1:], counts, strict=True):
+        for (column, dtype, _), frame, count in zip(plan, frames[1:], counts, strict=False):
             columns[column.name] = _column(kind, column, dtype, frame, count)
     else:
-        raise SchemaError(f"{kind.name}: {len(frames) - 1} frames for {len(plan)} columns")
+        raise SchemaError(f"{kind.name}: {len(frames) - 1} frames for {n_columns} columns")
+    n_octets_unknown = sum(unknown)
     try:
-        _check_columns(kind, plan, columns, header["meta"])
+        if n_columns < len(made.decoding):
+            n_octets_unknown = -_fill(columns, made.decoding[n_columns:])
+        _check_columns(kind, made.decoding, columns, header["meta"])
     except (TypeError, AttributeError, KeyError) as error:
         raise SchemaError(f"{kind.name}: {error!r}") from error
     return header["sub"], Batch(
@@ -233,7 +260,36 @@ def decode(frames: list) -> tuple[int, Batch]:
         header["first"],
         header["head"],
         header["flags"],
+        n_octets_unknown,
     )
+
+
+def _unknown_columns(header: dict, plan: _Plan) -> list[int]:
+    """Return the octets of each column that a later version has beside ours; [] where the sender's version has fewer.
+
+    Raises SchemaError for a number of columns that no other version can have.
+    """
+    n_columns = len(header["n"])
+    n_more = n_columns - len(plan.decoding)
+    if header["v"] == FINGERPRINT or n_columns < plan.n_first:
+        raise SchemaError(f"{plan.kind.name}: {n_columns} counts for {len(plan.decoding)} columns")
+    sizes = header.get("later", [])
+    if n_more <= 0:
+        return []
+    if type(sizes) is not list or len(sizes) < n_more or not all([type(size) is int and size >= 0 for size in sizes]):
+        raise SchemaError(f"header: `later` does not say how long {n_more} columns are")
+    return sizes[-n_more:]
+
+
+def _fill(columns: dict[str, np.ndarray], plan: list) -> int:
+    """Add the columns that the sender's version has not; return how many octets they take."""
+    n_octets = 0
+    n_rows = len(next(iter(columns.values())))
+    for column, dtype, _ in plan:
+        n_items = int(columns["n_paths"].sum(dtype=np.uint64)) if column.per is Per.PATH else n_rows
+        columns[column.name] = np.full(n_items, column.otherwise, dtype)
+        n_octets += columns[column.name].nbytes
+    return n_octets
 
 
 _HEADER_TYPES: Final = (
@@ -267,8 +323,6 @@ def _decode_header(frame) -> dict:
     for name, kind in _HEADER_TYPES:
         if type(header.get(name)) is not kind:
             raise SchemaError(f"header: `{name}` is not {kind.__name__}")
-    if header["v"] != FINGERPRINT:
-        raise SchemaError(f"header: schema {header['v'][:40]!r}, ours is {FINGERPRINT!r}")
     if header["flags"] & ~ALL_FLAGS or min(header["sequence"], header["first"], header["head"], header["sub"]) < 0:
         raise SchemaError("header: negative number or unknown flag")
     if header["cursor"] < -1:
@@ -291,18 +345,19 @@ def _column(kind: Kind, column, dtype: np.dtype, frame, count) -> np.ndarray:
     return array if flags.writeable and flags.aligned else array.copy()
 
 
-def _joined_columns(kind: Kind, plan: list, frame, counts: list) -> dict[str, np.ndarray]:
+def _joined_columns(kind: Kind, plan: list, frame, counts: list, unknown: list[int]) -> dict[str, np.ndarray]:
     try:
         octets = bytearray(frame)  # writable and aligned, which the frame may not be
     except (TypeError, ValueError) as error:
         raise SchemaError(f"{kind.name}: no octets") from error
     columns = {}
     offset, n_octets = 0, len(octets)
-    for (column, dtype, _), count in zip(plan, counts, strict=True):
+    for (column, dtype, _), count in zip(plan, counts, strict=False):
         if type(count) is not int or count < 0 or offset + count * dtype.itemsize > n_octets:
             raise SchemaError(f"{kind.name}.{column.name}: {count!r} items leave the frame")
         columns[column.name] = np.frombuffer(octets, dtype, count, offset) if count else np.empty(0, dtype)
         offset += (count * dtype.itemsize + 7) & ~7
+    offset += sum((size + 7) & ~7 for size in unknown)
     if offset != n_octets:
         raise SchemaError(f"{kind.name}: {n_octets} octets, columns take {offset}")
     return columns

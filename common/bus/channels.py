@@ -94,6 +94,11 @@ def is_match(pattern: str, channel: str) -> bool:
     )
 
 
+def kinds_of(channel: str) -> tuple[Kind, ...]:
+    """Return the kinds of batches that travel on a channel; of one that is not declared, none."""
+    return next((entry.kinds for entry in CHANNELS if is_match(entry.pattern, channel)), ())
+
+
 def family_of(channel: str) -> str:
     """Return the family in a channel's name, "" if it has none."""
     segments = channel.split("/")

@@ -164,6 +164,7 @@ class RelaySource(Source):
                 first=batch.first,
                 head=batch.head,
                 flags=part_flags(batch, index == 0, is_last),
+                n_octets_unknown=0,
             )
             self._n_out += passed.n_octets
             self._pending.append(passed)

@@ -1,7 +1,10 @@
 """Declares the kinds of batches that travel on the bus: each with a number, its columns and its header keys.
 
 Owns the one declaration from which encoder, decoder, documentation and fingerprint come. Never touches a socket.
-Fields are only ever added; another meaning is another number. Stages compare `FINGERPRINT` when they connect.
+
+Columns are only ever added: at the end, with the value that stands for them where a stage of an earlier version does
+not send them. Another meaning is another number. Stages compare their schemas when they connect (`disagreement`): those
+that differ by added columns work together, a reader passing over what it does not know; all others refuse.
 """
 
 import enum
@@ -74,6 +77,8 @@ class Column:
     unit: str = ""
     per: Per = Per.ROW
     check: Check = Check.ANY
+    otherwise: int | None = None
+    """Of a column of rows or paths that was added later: its value where the sender does not know it."""
 
     @property
     def wire_dtype(self) -> np.dtype:
@@ -90,6 +95,11 @@ class Kind:
     meaning: str
     columns: tuple[Column, ...]
     meta: tuple[str, ...] = ()
+
+    @property
+    def n_first(self) -> int:
+        """How many columns every version has."""
+        return sum(column.otherwise is None for column in self.columns)
 
     def __reduce__(self):
         return (kind_numbered, (self.number,))
@@ -242,3 +252,49 @@ def fingerprint(kinds: tuple[Kind, ...] = KINDS) -> str:
 
 
 FINGERPRINT: Final = fingerprint()
+
+
+def description(kinds: tuple[Kind, ...] = KINDS) -> list[list]:
+    """Return the declaration as a reader tells it to an owner: [number, name, header keys, columns] of each kind."""
+    return [[kind.number, kind.name, list(kind.meta), [_described(each) for each in kind.columns]] for kind in kinds]
+
+
+def _described(column: Column) -> str:
+    later = "" if column.otherwise is None else _LATER
+    return f"{column.name} {column.dtype} {column.per.name} {column.check.name}{later}"
+
+
+_LATER: Final = " later"
+
+
+def disagreement(theirs: object, kinds: tuple[Kind, ...]) -> str:
+    """Return why a reader with another schema cannot be sent batches of these kinds, "" if it can.
+
+    `theirs` is the reader's `description()`, whatever has arrived in its place.
+    """
+    if type(theirs) is not list:
+        return "the reader does not say which columns it knows"
+    known = {each[0]: each for each in theirs if type(each) is list and len(each) == 4 and type(each[0]) is int}
+    return next((text for text in (_kind_disagreement(known.get(kind.number), kind) for kind in kinds) if text), "")
+
+
+def _kind_disagreement(their: list | None, kind: Kind) -> str:
+    if their is None:
+        return f"the reader knows no {kind.name}"
+    _, name, meta, columns = their
+    if type(meta) is not list or type(columns) is not list:
+        return f"the reader does not say which columns {kind.name} has"
+    if name != kind.name:
+        return f"number {kind.number} is {name!r:.40} to the reader, {kind.name} to the owner"
+    missing = [key for key in meta if key not in kind.meta]
+    if missing:
+        return f"{kind.name}: the reader needs the header key {missing[0]!r:.40}"
+    ours = [_described(column) for column in kind.columns]
+    n_common = min(len(ours), len(columns))
+    for number in range(n_common):
+        if columns[number] != ours[number]:
+            return f"{kind.name}: column {number + 1} is {columns[number]!r:.60} to the reader, {ours[number]!r} to us"
+    for column in (*ours[n_common:], *columns[n_common:]):
+        if type(column) is not str or not column.endswith(_LATER):
+            return f"{kind.name}: only one of both knows the column {column!r:.60}"
+    return ""

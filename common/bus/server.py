@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from common.bus.batch import Batch, Position, encode
-from common.bus.channels import is_match
-from common.bus.schema import FINGERPRINT, SchemaError
+from common.bus.channels import is_match, kinds_of
+from common.bus.schema import FINGERPRINT, SchemaError, disagreement
 from common.bus.wire import Credit, ListenPort, Read, Request, Stop, decode_request, encode_refusal
 from common.runtime.log import Log, event
 
@@ -219,10 +219,7 @@ class Server:
         if former is not None:
             self._forget(former)
         try:
-            if message.fingerprint != FINGERPRINT:
-                raise Refused(
-                    f"schema {message.fingerprint:.40} of the reader is not schema {FINGERPRINT} of the owner"
-                )
+            _check_schema(message)
             grant = self.port.grant_of(peer)
             if grant is not None and not grant.may_follow(request.channel, request.is_tap):
                 raise Refused(f"the key {grant} may not follow {request.channel:.80}")
@@ -272,3 +269,14 @@ class Server:
         for reader in [reader for reader in self._order if reader.source is source]:
             self._forget(reader)
             self.port.send(reader.peer, encode_refusal(reader.subscription, reason))
+
+
+def _check_schema(message: Read) -> None:
+    """Raise Refused if the reader would misunderstand what travels on the channel it asks for."""
+    if message.fingerprint == FINGERPRINT:
+        return
+    why = disagreement(message.schema, kinds_of(message.request.channel))
+    if why:
+        raise Refused(
+            f"schema {message.fingerprint:.40} of the reader does not go with schema {FINGERPRINT} of the owner: {why}"
+        )

@@ -2,7 +2,7 @@
 
 Owns their form and the checks on what arrives. Never touches a socket.
 
-    reader -> owner   {v, t: "read", sub, channel, params, reader, epoch, sequence, cursor, credit}
+    reader -> owner   {v, schema, t: "read", sub, channel, params, reader, epoch, sequence, cursor, credit}
                       {t: "credit", sub, octets}       {t: "stop", sub}
     owner -> reader   frames of a batch (batch.py), or {t: "refused", sub, reason}
 """
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgpack
 
 from common.bus.batch import START, Position
-from common.bus.schema import FINGERPRINT, SchemaError
+from common.bus.schema import FINGERPRINT, SchemaError, description
 
 MAX_REQUEST_OCTETS: Final = 1 << 20
 MAX_CREDIT: Final = 1 << 40
@@ -43,6 +43,8 @@ class Read:
     subscription: int
     request: Request
     fingerprint: str
+    schema: object = None
+    """The reader's `schema.description()`, as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def encode_read(subscription: int, request: Request) -> list[bytes]:
         msgpack.packb(
             {
                 "v": FINGERPRINT,
+                "schema": description(),
                 "t": "read",
                 "sub": subscription,
                 "channel": request.channel,
@@ -155,7 +158,7 @@ def decode_request(frames: list) -> Read | Credit | Stop:
         position,
         _integer(message, "credit", 0, MAX_CREDIT),
     )
-    return Read(subscription, request, _text(message, "v"))
+    return Read(subscription, request, _text(message, "v"), message.get("schema"))
 
 
 def decode_refusal(frames: list) -> Refusal:

@@ -303,6 +303,7 @@ def test_another_schema_is_refused_with_both_fingerprints(world, make_owner, mak
     make_owner(world.bus("speaker"))
     told = []
     monkeypatch.setattr(wire, "FINGERPRINT", "f00f00f00f00")
+    monkeypatch.setattr(wire, "description", lambda: [])
     world.bus("fib").follow("speaker", "0", CHANNEL, make_copy().handle, on_refused=told.append)
     world.settle()
     assert "f00f00f00f00" in told[0] and FINGERPRINT in told[0]
