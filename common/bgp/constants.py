@@ -35,6 +35,8 @@ class Safi(IntEnum):
 class Family(Enum):
     """An address family that Headrace routes; everything is held for each family apart."""
 
+    __hash__ = object.__hash__  # tables are looked up by family all the time; Enum's own is a call of Python
+
     IPV4_UNICAST = (0, "ipv4-unicast", Afi.IPV4, Safi.UNICAST, False)
     IPV6_UNICAST = (1, "ipv6-unicast", Afi.IPV6, Safi.UNICAST, True)
 
@@ -69,6 +71,8 @@ class Family(Enum):
 
 class MessageType(IntEnum):
     """BGP Message Types."""
+
+    __hash__ = int.__hash__
 
     OPEN = 1
     UPDATE = 2

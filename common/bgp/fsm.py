@@ -23,6 +23,8 @@ from typing import NamedTuple
 class State(IntEnum):
     """States of a session (RFC 4271 §8.2.2)."""
 
+    __hash__ = int.__hash__  # of each message the table below is asked; IntEnum's own is a call of Python
+
     IDLE = 1
     CONNECT = 2
     ACTIVE = 3
@@ -38,6 +40,8 @@ class State(IntEnum):
 
 class Event(IntEnum):
     """Events with their numbers of RFC 4271 §8.1; 29 is from RFC 9687, 30 stands for a ROUTE-REFRESH."""
+
+    __hash__ = int.__hash__
 
     MANUAL_START = 1
     MANUAL_STOP = 2

@@ -108,8 +108,8 @@ class Bus:
         return self._control
 
     def pump(self) -> bool:
-        """Send what readers can take; return True if anything was sent (there may be more)."""
-        return self._server is not None and self._server.pump() > 0
+        """Send what readers can take; return True if there is more to send at once."""
+        return self._server is not None and self._server.pump()
 
     def followers(self) -> list[Follower]:
         """Return all followers, for status."""

@@ -143,6 +143,9 @@ class JournalSource(Source):
             return self._continue([], 0, sequence, cursor, max_octets)
         return self._follow(sequence, max_octets)
 
+    def has_more(self, position: Position) -> bool:
+        return position.cursor >= 0 or position.sequence != self._journal.head or position.epoch != self._epoch
+
     # ---- following ----------------------------------------------------------------------------------------------
 
     def _follow(self, sequence: int, max_octets: int) -> list[Batch]:

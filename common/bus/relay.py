@@ -120,6 +120,9 @@ class RelaySource(Source):
         """Return the next batch that has come; one at a time, so other readers have their turn."""
         return [self._pending.popleft()] if self._pending else []
 
+    def has_more(self, position: Position) -> bool:
+        return bool(self._pending)
+
     def grant(self, octets: int) -> None:
         """Pass on upstream the share of what has come that the reader has now taken."""
         self._n_returned_out = min(self._n_returned_out + octets, self._n_out)

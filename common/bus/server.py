@@ -50,6 +50,10 @@ class Source(Protocol):
         """
         return []
 
+    def has_more(self, position: Position) -> bool:
+        """Tell whether `read` is to be asked again at once, for a reader that has just been sent something."""
+        return True
+
     def grant(self, octets: int) -> None:
         """Take note that the reader has given `octets` of credit back."""
 
@@ -92,28 +96,29 @@ class Server:
         """Serve the channels that fit a pattern ("*" is one segment); `open` may raise Refused(reason)."""
         self._patterns.append((channel_pattern, open))
 
-    def pump(self) -> int:
-        """Send to each reader that has credit and is not in step; return how many batches were sent.
+    def pump(self) -> bool:
+        """Send to each reader that has credit and is not in step; return whether there is more to send at once.
 
         Called at the end of every turn of the loop, so nothing waits for a timer. Each reader has one read a pump.
         """
         order = self._order
-        n = len(order)
-        n_sent = 0
+        is_more = False
         octets_left = MAX_PUMP_OCTETS
-        for _ in range(n):
+        for _ in range(len(order)):
             if self._next >= len(order):
                 self._next = 0
-            if not order or octets_left <= 0:
+            if not order:
                 break
+            if octets_left <= 0:
+                return True
             reader = order[self._next]
             self._next += 1
             if reader.credit > 0:
                 n_octets = self._serve(reader)
                 if n_octets:
-                    n_sent += 1
                     octets_left -= n_octets
-        return n_sent
+                    is_more = is_more or (reader.credit > 0 and reader.source.has_more(reader.position))
+        return is_more
 
     def readers(self) -> list[dict[str, Any]]:
         """Return a description of each reader, for status."""

@@ -174,13 +174,19 @@ class _SocketQueue:
         until = monotonic() + DRAIN_S
         n_octets = 0
         for _ in range(MESSAGES_PER_DRAIN):
-            frames = receive(socket)
+            try:
+                frames = receive(socket)
+            except zmq.Again:
+                self.is_suspect = False
+                return False
             for frame in frames:
                 n_octets += len(frame)
             self._on_message(frames)
-            if n_octets >= OCTETS_PER_DRAIN or monotonic() >= until or not self.has_input():
+            if not self.has_input():
+                return False
+            if n_octets >= OCTETS_PER_DRAIN or monotonic() >= until:
                 break
-        return self.has_input()
+        return True
 
     def close(self) -> None:
         self._is_closed = True

@@ -3,7 +3,7 @@
 Owns one epoll descriptor, the timers, and the time spent in each phase. Never knows ZeroMQ: a queue whose descriptor
 only says "look again" (as ZeroMQ's do) is added with `add_queue` and answers for itself whether it holds more.
 
-One turn:  wait ─▶ descriptors ─▶ queues ─▶ timers ─▶ the callers of `add_turn`, in order (step, pump)
+One turn:  wait ─▶ descriptors ─▶ queues ─▶ timers ─▶ the callers of `add_turn`, in order (step, pump, tidy)
 
 Nothing may take longer than about ten milliseconds in one turn: what has more to do says so, and the next turn does
 not wait. Keepalives depend on it.
@@ -19,6 +19,8 @@ from common.runtime.clock import Clock, SystemClock
 
 MIN_TIMERS = 256
 """Timers, due or cancelled, that are kept before the cancelled ones are looked for."""
+_READABLE = select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP
+_WRITABLE = select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP
 PHASES = ("wait", "descriptors", "queues", "timers", "turns")
 
 
@@ -29,7 +31,7 @@ class Queue(Protocol):
         """Return the descriptor that becomes readable when the queue wants to be looked at, or -1."""
 
     def drain(self) -> bool:
-        """Handle a bounded amount of what has arrived; return True if more is there."""
+        """Handle a bounded amount of what has arrived, if anything has; return True if more is there."""
 
     def has_input(self) -> bool:
         """Tell whether something is there."""
@@ -67,8 +69,9 @@ class Loop:
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._queues: list[Queue] = []
-        self._signalled: set[int] = set()
-        self._turns: list[Callable[[], bool]] = []
+        self._queue_of: dict[int, Queue] = {}
+        self._signalled: set[Queue] = set()
+        self._turns: list[Callable[[], bool | None]] = []
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._compact_above = MIN_TIMERS
@@ -121,13 +124,16 @@ class Loop:
     def add_queue(self, queue: Queue) -> None:
         """Drain `queue` in each turn in which it has input."""
         self._queues.append(queue)
-        if queue.fileno() >= 0:
-            self._epoll.register(queue.fileno(), select.EPOLLIN)
+        fd = queue.fileno()
+        if fd >= 0:
+            self._queue_of[fd] = queue
+            self._epoll.register(fd, select.EPOLLIN)
 
     def remove_queue(self, queue: Queue) -> None:
         """Forget a queue, before its descriptor is closed."""
         self._queues.remove(queue)
-        if queue.fileno() >= 0:
+        self._signalled.discard(queue)
+        if self._queue_of.pop(queue.fileno(), None) is not None:
             self._epoll.unregister(queue.fileno())
 
     def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
@@ -148,7 +154,7 @@ class Loop:
         """Call `callback()` once `seconds` from now."""
         return self.call_at(self.clock.monotonic() + seconds, callback)
 
-    def add_turn(self, callback: Callable[[], bool]) -> None:
+    def add_turn(self, callback: Callable[[], bool | None]) -> None:
         """Call `callback()` at the end of every turn; while it returns True the loop does not wait."""
         self._turns.append(callback)
 
@@ -179,23 +185,27 @@ class Loop:
         events = self._epoll.poll(self._wait_s(before, max_wait_s))
         now = monotonic()
         phase_s["wait"] += now - before
-        self._signalled.clear()
-        did_something = self._call_descriptors(events) if events else False
-        before, now = now, monotonic()
-        phase_s["descriptors"] += now - before
-        is_busy = False
+        did_something = is_busy = False
+        if events:
+            did_something = self._call_descriptors(events)
+            before, now = now, monotonic()
+            phase_s["descriptors"] += now - before
+        signalled = self._signalled
         for queue in self._queues[:]:
-            if (queue.is_suspect or queue.fileno() in self._signalled) and queue.has_input():
+            if queue in signalled or (queue.is_suspect and queue.has_input()):
                 did_something = True
-                is_busy |= queue.drain()
+                if queue.drain():
+                    is_busy = True
+        signalled.clear()
         before, now = now, monotonic()
         phase_s["queues"] += now - before
         if self._timers and self._timers[0][0] <= now:
             did_something |= self._call_timers(now)
-        before, now = now, monotonic()
-        phase_s["timers"] += now - before
+            before, now = now, monotonic()
+            phase_s["timers"] += now - before
         for callback in self._turns:
-            is_busy |= bool(callback())
+            if callback():
+                is_busy = True
         # What was sent may have taken in a queue's hint: look again before the next wait.
         if not is_busy:
             for queue in self._queues:
@@ -219,16 +229,17 @@ class Loop:
 
     def _call_descriptors(self, events: list[tuple[int, int]]) -> bool:
         did_something = False
-        trouble = select.EPOLLERR | select.EPOLLHUP
         for fd, mask in events:
-            if mask & (select.EPOLLIN | trouble):
+            queue = self._queue_of.get(fd)
+            if queue is not None:
+                self._signalled.add(queue)
+                continue
+            if mask & _READABLE:
                 callback = self._readers.get(fd)
                 if callback is not None:
                     callback()
                     did_something = True
-                else:
-                    self._signalled.add(fd)
-            if mask & (select.EPOLLOUT | trouble):
+            if mask & _WRITABLE:
                 callback = self._writers.get(fd)
                 if callback is not None:
                     callback()

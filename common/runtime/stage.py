@@ -2,7 +2,7 @@
 
 Owns the start-up and the end of a process. Never knows what a stage does.
 
-    title, log, metrics, bus ─▶ start ─▶ loop { sockets; timers; step; pump } ─▶ SIGTERM ─▶ drain ─▶ exit 0
+    title, log, metrics, bus ─▶ start ─▶ loop { sockets; timers; step; pump; tidy } ─▶ SIGTERM ─▶ drain ─▶ exit 0
 """
 
 import contextlib
@@ -96,6 +96,9 @@ class Stage:
         """Do one bounded slice (at most about 10 ms) of pending work; return True if more is pending."""
         return False
 
+    def tidy(self) -> None:
+        """Do what nobody waits for: called in each turn when everything has been sent."""
+
     def status(self) -> dict[str, Any]:
         """Return what `headrace show stages` and the status page say of this stage."""
         return {}
@@ -157,6 +160,7 @@ class Skeleton:
         context.bus.control(stage.controls())
         context.loop.add_turn(stage.step)
         context.loop.add_turn(context.bus.pump)
+        context.loop.add_turn(stage.tidy)
         self._add_metrics()
 
     def start(self) -> None:

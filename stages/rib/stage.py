@@ -60,10 +60,13 @@ class Rib(Stage):
         loop.call_later(self.config.graceful_restart.selection_deferral_s, self._on_fill_limit)
 
     def step(self) -> bool:
-        """Forget what all readers have passed, and do one slice of work on a whole table."""
+        """Do one slice of work on a whole table."""
+        return self.work.step()
+
+    def tidy(self) -> None:
+        """Forget what all readers have passed."""
         for family, table in self.loc_ribs.items():
             table.collect(self._passed(family, table))
-        return self.work.step()
 
     def reload(self, config: Config) -> None:
         """Follow speakers that are new, give up the routes of those that are no more."""

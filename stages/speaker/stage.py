@@ -158,11 +158,13 @@ class Speaker(Stage):
             self.promises.forget(name)
 
     def step(self) -> bool:
+        is_moving = self._regroup() if self.regroups else False
+        return self._tell() or is_moving
+
+    def tidy(self) -> None:
         self._regulate_reading()
         if self._collecting is None and self._has_garbage():
             self._collecting = self.context.loop.call_later(COLLECT_INTERVAL_S, self._collect)
-        is_moving = self._regroup()
-        return self._tell(self.context.loop.clock.monotonic() + TELL_S) or is_moving
 
     def status(self) -> dict[str, Any]:
         return {
@@ -585,12 +587,15 @@ class Speaker(Stage):
         for group in self.groups:
             group.adj_rib_out.collect()
 
-    def _tell(self, until: float) -> bool:
+    def _tell(self) -> bool:
         """Tell peers what they have not been told, each in turn, until all are in step or time is up."""
+        waiting = deque([neighbor for neighbor in self.neighbors if _is_behind(neighbor)])
+        if not waiting:
+            return False
         monotonic = self.context.loop.clock.monotonic
-        waiting = deque(neighbor for neighbor in self.neighbors if neighbor.members)
+        until = monotonic() + TELL_S
         # Who was served last is served last again, so that a short turn does not always end with the same ones.
-        waiting.rotate(-(self._turn % max(len(waiting), 1)))
+        waiting.rotate(-(self._turn % len(waiting)))
         while waiting:
             neighbor = waiting.popleft()
             if self._tell_neighbor(neighbor):
@@ -617,6 +622,14 @@ class Speaker(Stage):
         if connection.n_queued:
             self.neighbors.flush(neighbor, neighbor.peering)
         return has_told and neighbor.is_established and connection.n_queued < LOW_WATER_OCTETS
+
+
+def _is_behind(neighbor: Neighbor) -> bool:
+    """Tell whether there is something a neighbor has not been told."""
+    for group, member in neighbor.members.values():
+        if not group.adj_rib_out.is_in_step(member):
+            return True
+    return False
 
 
 def speakers_of(config: Config) -> set[str]:

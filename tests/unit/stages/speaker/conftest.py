@@ -259,6 +259,7 @@ class Router:
         self.loop.add_turn(self.speaker.step)
         for bus in (self.bus, self.exporter_bus, self.reader_bus):
             self.loop.add_turn(bus.pump)
+        self.loop.add_turn(self.speaker.tidy)
         self._peers: list[Peer] = []
 
     def make_bus(self, stage: str) -> Bus:
