@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from common.bus.batch import START, Batch, Position
-from common.bus.control import Control, Handler
+from common.bus.control import MAX_UNREAD_ANSWERS, Control, Handler
 from common.bus.doors import listen
 from common.bus.follower import CREDIT, Follower, Link, Recorder
 from common.bus.places import Places
 from common.bus.relay import Relay, Upstream
-from common.bus.server import Server
+from common.bus.server import MAX_UNREAD_BATCHES, Server
 from common.bus.wire import Request, Transport
 from common.runtime.log import Log
 from common.runtime.loop import Loop
@@ -54,7 +54,7 @@ class Bus:
         if self._server is None:
             server = self._server = Server(self._log)
             served = self.places.served_bus(self.stage, self.instance)
-            server.port = listen(self._transport, served, server.on_frames, server.on_gone)
+            server.port = listen(self._transport, served, server.on_frames, server.on_gone, MAX_UNREAD_BATCHES)
         return self._server
 
     def follow(
@@ -103,7 +103,7 @@ class Bus:
         if self._control is None:
             control = self._control = Control(self._log)
             served = self.places.served_control(self.stage, self.instance)
-            control.port = listen(self._transport, served, control.on_frames, control.on_gone)
+            control.port = listen(self._transport, served, control.on_frames, control.on_gone, MAX_UNREAD_ANSWERS)
         self._control.handlers.update(handlers)
         return self._control
 

@@ -13,7 +13,7 @@ import msgpack
 
 from common.bus.question import ControlError, ask
 from common.bus.schema import SchemaError
-from common.bus.wire import ListenPort, decode_map
+from common.bus.wire import ListenPort, Unread, decode_map
 from common.runtime.log import Log, event
 
 __all__ = ["Control", "ControlError", "Handler", "ask", "n_on_page"]
@@ -24,6 +24,8 @@ PAGE_ROUTES: Final = 100
 PAGE_OCTETS: Final = 1 << 14
 """Octets of attribute sets put into words on one page. With these limits a page takes a few milliseconds, whatever a
 peer has sent."""
+MAX_UNREAD_ANSWERS: Final = 64
+"""Answers that wait for one asker to read them; further ones are dropped."""
 
 
 def n_on_page(n_wanted: Any, n_octets: Iterable[int]) -> int:
@@ -76,7 +78,10 @@ class Control:
         else:
             event(self._log, "question-refused", "warning", key=grant, ask=question.get("ask"))
             answer = {"error": f"the key {grant} may not ask {question.get('ask')!r:.60}"}
-        self.port.send(peer, [msgpack.packb(answer, default=_plain)])
+        try:
+            self.port.send(peer, [msgpack.packb(answer, default=_plain)])
+        except Unread:
+            event(self._log, "answer-dropped", "warning", peer=peer, ask=question.get("ask"))
 
     def on_gone(self, peer: bytes) -> None:
         """Nothing is kept of who has asked."""

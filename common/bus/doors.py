@@ -12,21 +12,22 @@ from common.bus.wire import ListenPort, Transport
 class Doors:
     """The ports of one server."""
 
-    def __init__(self, transport: Transport, endpoints: Iterable[str], on_frames, on_gone):
+    def __init__(self, transport: Transport, endpoints: Iterable[str], on_frames, on_gone, max_unread: int):
         self._ports: list[ListenPort] = []
         try:
             for number, endpoint in enumerate(endpoints):
-                self._open(transport, endpoint, bytes([number]), on_frames, on_gone)
+                self._open(transport, endpoint, bytes([number]), on_frames, on_gone, max_unread)
         except Exception:
             self.close()
             raise
 
-    def _open(self, transport: Transport, endpoint: str, number: bytes, on_frames, on_gone) -> None:
+    def _open(self, transport: Transport, endpoint: str, number: bytes, on_frames, on_gone, max_unread: int) -> None:
         self._ports.append(
             transport.listen(
                 endpoint,
                 lambda peer, frames: on_frames(number + peer, frames),
                 lambda peer: on_gone(number + peer),
+                max_unread,
             )
         )
 
@@ -41,8 +42,8 @@ class Doors:
             port.close()
 
 
-def listen(transport: Transport, endpoints: list[str], on_frames, on_gone) -> ListenPort:
+def listen(transport: Transport, endpoints: list[str], on_frames, on_gone, max_unread: int) -> ListenPort:
     """Bind at all endpoints; return what stands for them."""
     if len(endpoints) == 1:
-        return transport.listen(endpoints[0], on_frames, on_gone)
-    return Doors(transport, endpoints, on_frames, on_gone)
+        return transport.listen(endpoints[0], on_frames, on_gone, max_unread)
+    return Doors(transport, endpoints, on_frames, on_gone, max_unread)

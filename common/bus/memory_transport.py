@@ -7,6 +7,7 @@ and make a receiver deaf (`freeze`).
 from collections import deque
 from collections.abc import Callable
 
+from common.bus.wire import Unread
 from common.runtime.loop import Loop
 
 MESSAGES_PER_DRAIN = 32
@@ -43,6 +44,9 @@ class _Mailbox:
         self._loop = loop
         loop.add_queue(self)
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def fileno(self) -> int:
         return -1
 
@@ -75,8 +79,8 @@ class MemoryTransport:
         self._hub = hub
         self._loop = loop
 
-    def listen(self, endpoint: str, on_frames, on_gone) -> "MemoryListenPort":
-        return MemoryListenPort(self._hub, self._loop, endpoint, on_frames, on_gone)
+    def listen(self, endpoint: str, on_frames, on_gone, max_unread: int) -> "MemoryListenPort":
+        return MemoryListenPort(self._hub, self._loop, endpoint, on_frames, on_gone, max_unread)
 
     def connect(self, endpoint: str, on_frames, on_up, on_down) -> "MemoryConnectPort":
         return MemoryConnectPort(self._hub, self._loop, endpoint, on_frames, on_up, on_down)
@@ -88,12 +92,13 @@ class MemoryTransport:
 class MemoryListenPort:
     """The owner's end."""
 
-    def __init__(self, hub: MemoryHub, loop: Loop, endpoint: str, on_frames, on_gone):
+    def __init__(self, hub: MemoryHub, loop: Loop, endpoint: str, on_frames, on_gone, max_unread: int):
         if endpoint in hub.listeners:
             raise OSError(f"{endpoint} is taken")
         self.mailbox = _Mailbox(loop)
         self.peers: dict[bytes, MemoryConnectPort] = {}
         self.endpoint = endpoint
+        self.max_unread = max_unread
         self.on_frames = on_frames
         self.on_gone = on_gone
         self._hub = hub
@@ -105,6 +110,8 @@ class MemoryListenPort:
         connector = self.peers.get(peer)
         if connector is None:
             return False
+        if len(connector.mailbox) >= self.max_unread:
+            raise Unread
         self._hub.n_sent += 1
         connector.mailbox.put(connector.on_frames, [bytes(memoryview(frame)) for frame in frames])
         return True

@@ -4,14 +4,14 @@ Owns one record a reader: position, credit left, source. Never keeps a batch: wh
 the table. Free of transport: what arrives is handed in, what leaves goes through `port`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from common.bus.batch import Batch, Position, encode
 from common.bus.channels import is_match, kinds_of
 from common.bus.schema import FINGERPRINT, SchemaError, disagreement
-from common.bus.wire import Credit, ListenPort, Read, Request, Stop, decode_request, encode_refusal
+from common.bus.wire import Credit, ListenPort, Read, Request, Stop, Unread, decode_request, encode_refusal
 from common.runtime.log import Log, event
 
 MAX_READERS: Final = 4096
@@ -23,6 +23,10 @@ MAX_PUMP_OCTETS: Final = 2 << 20
 """What one pump sends at most before other work has its turn."""
 MAX_WINDOW_OCTETS: Final = 64 << 20
 """Credit beyond this does not count, whatever a reader grants: it bounds what may be on the way to it."""
+
+
+MAX_UNREAD_BATCHES: Final = 4096
+"""Messages that wait for one reader to take them from its socket, however small they are."""
 
 
 class Refused(Exception):
@@ -74,6 +78,7 @@ class Reader:
     is_counted: bool  # its position says something about our journal
     n_batches: int = 0
     n_octets: int = 0
+    unsent: Sequence[Batch] = ()  # read from the source, but so far nothing more was kept for it
 
     @property
     def lag(self) -> int:
@@ -194,11 +199,18 @@ class Server:
         """Send one read's worth to a reader; return its octets, 0 when there was nothing."""
         room = min(max(reader.credit, MIN_BATCH_OCTETS), MAX_BATCH_OCTETS)
         n_octets = 0
-        for batch in reader.source.read(reader.position, room):
+        batches = reader.unsent or reader.source.read(reader.position, room)
+        reader.unsent = ()
+        for index, batch in enumerate(batches):
             if not batch.channel:
                 batch.channel = reader.request.channel
             size = batch.n_octets
-            if not self.port.send(reader.peer, encode(batch, reader.subscription)):
+            try:
+                is_there = self.port.send(reader.peer, encode(batch, reader.subscription))
+            except Unread:
+                reader.unsent = batches[index:]
+                break
+            if not is_there:
                 self.on_gone(reader.peer)
                 return n_octets or 1
             reader.position = batch.position
@@ -240,7 +252,7 @@ class Server:
                 channel=request.channel,
                 reason=refused,
             )
-            self.port.send(peer, encode_refusal(message.subscription, str(refused)))
+            self._send_refusal(peer, message.subscription, str(refused))
             return
         is_counted = bool(request.position.epoch) and request.position.epoch == getattr(source, "epoch", "")
         credit = min(request.credit, MAX_WINDOW_OCTETS)
@@ -273,7 +285,13 @@ class Server:
         """End the reader of a source with a reason (a relay's owner has refused it)."""
         for reader in [reader for reader in self._order if reader.source is source]:
             self._forget(reader)
-            self.port.send(reader.peer, encode_refusal(reader.subscription, reason))
+            self._send_refusal(reader.peer, reader.subscription, reason)
+
+    def _send_refusal(self, peer: bytes, subscription: int, reason: str) -> None:
+        try:
+            self.port.send(peer, encode_refusal(subscription, reason))
+        except Unread:
+            event(self._log, "refusal-dropped", "warning", peer=peer, reason=reason)
 
 
 def _check_schema(message: Read) -> None:

@@ -70,11 +70,15 @@ class Refusal:
     reason: str
 
 
+class Unread(Exception):
+    """A peer has left so many messages unread that no more are kept for it."""
+
+
 class ListenPort(Protocol):
     """The owner's end of a transport: sends to one of many peers."""
 
     def send(self, peer: bytes, frames: list) -> bool:
-        """Send one message; return False if the peer is gone."""
+        """Send one message; return False if the peer is gone. Raises Unread."""
 
     def grant_of(self, peer: bytes) -> Any:
         """Return what a peer may do (keyring.Grant), None for one that may do everything."""
@@ -94,8 +98,11 @@ class ConnectPort(Protocol):
 class Transport(Protocol):
     """Carries lists of frames between processes, or inside one."""
 
-    def listen(self, endpoint: str, on_frames, on_gone) -> ListenPort:
-        """Bind; `on_frames(peer, frames)` for each message, `on_gone(peer)` when a peer that has sent has gone."""
+    def listen(self, endpoint: str, on_frames, on_gone, max_unread: int) -> ListenPort:
+        """Bind; `on_frames(peer, frames)` for each message, `on_gone(peer)` when a peer that has sent has gone.
+
+        No more than `max_unread` messages wait for a peer to read them.
+        """
 
     def connect(self, endpoint: str, on_frames, on_up, on_down) -> ConnectPort:
         """Connect, now or when somebody listens; `on_frames(frames)`, `on_up()` at each connection, `on_down()`."""

@@ -3,9 +3,9 @@
 Only this module and question.py import zmq.
 
 Owns the process's ZeroMQ context and every ZeroMQ socket. One ROUTER a stage, one DEALER for each (stage, endpoint).
-Never queues without bound: what an owner sends is bounded by its readers' credit, what a stranger sends by the
-ROUTER's receive limit and message size. Octets it cannot make sense of are handed on as frames; whoever decodes them
-counts and drops them.
+Never queues without bound: what is sent is bounded by readers' credit and by the number of messages that may wait for
+one peer, what a stranger sends by the ROUTER's receive limit and message size. Octets it cannot make sense of are
+handed on as frames; whoever decodes them counts and drops them.
 
 ZeroMQ does not tell a ROUTER which peer has gone, only that one has. On such an event each peer is sent an empty
 message; to one that is gone it cannot be sent (ROUTER_MANDATORY).
@@ -27,7 +27,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from common.bus.keyring import Grant, Keyring
-from common.bus.wire import MAX_REQUEST_OCTETS
+from common.bus.wire import MAX_REQUEST_OCTETS, Unread
 from common.config.bus import bound, is_loopback
 from common.runtime.log import Log, event
 from common.runtime.loop import Loop
@@ -91,11 +91,11 @@ class ZmqTransport:
         self._log = log or Log()
         self._gate: _Gate | None = None
 
-    def listen(self, endpoint: str, on_frames, on_gone) -> "ZmqListenPort":
+    def listen(self, endpoint: str, on_frames, on_gone, max_unread: int) -> "ZmqListenPort":
         """Bind; raise OSError for a tcp endpoint that others can reach and that there is no key for."""
         if is_to_be_secured(endpoint, self._keyring.has_own) and self._gate is None:
             self._gate = _Gate(self._loop, self._keyring, self._log)
-        return ZmqListenPort(self._loop, endpoint, on_frames, on_gone, self._keyring, self._log)
+        return ZmqListenPort(self._loop, endpoint, on_frames, on_gone, max_unread, self._keyring, self._log)
 
     def connect(self, endpoint: str, on_frames, on_up, on_down) -> "ZmqConnectPort":
         """Connect; raise OSError for a tcp endpoint that others can reach and that there are no keys for."""
@@ -220,7 +220,7 @@ def send(socket: zmq.Socket, frames: list) -> None:
 class ZmqListenPort:
     """A ROUTER."""
 
-    def __init__(self, loop: Loop, endpoint: str, on_frames, on_gone, keyring: Keyring, log: Log):
+    def __init__(self, loop: Loop, endpoint: str, on_frames, on_gone, max_unread: int, keyring: Keyring, log: Log):
         self._loop = loop
         self._endpoint = endpoint
         self._log = log
@@ -231,7 +231,7 @@ class ZmqListenPort:
         self._probes: list = []
         self._socket = context().socket(zmq.ROUTER)
         self._socket.set(zmq.LINGER, 0)
-        self._socket.set(zmq.SNDHWM, 0)
+        self._socket.set(zmq.SNDHWM, max_unread)
         self._socket.set(zmq.RCVHWM, ROUTER_QUEUE)
         self._socket.set(zmq.MAXMSGSIZE, MAX_REQUEST_OCTETS)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)
@@ -259,8 +259,10 @@ class ZmqListenPort:
         self._queues[0].is_suspect = True
         try:
             send(self._socket, [peer, *frames])
+        except zmq.Again:
+            raise Unread from None
         except zmq.ZMQError as error:
-            if error.errno not in (errno.EHOSTUNREACH, zmq.EAGAIN):
+            if error.errno != errno.EHOSTUNREACH:
                 raise
             self._peers.pop(peer, None)
             return False
@@ -307,8 +309,9 @@ class ZmqListenPort:
 
     def _probe(self) -> None:
         for peer in list(self._peers):
-            if not self.send(peer, [b""]):
-                self._on_gone(peer)
+            with contextlib.suppress(Unread):  # it is there
+                if not self.send(peer, [b""]):
+                    self._on_gone(peer)
 
 
 class ZmqConnectPort:

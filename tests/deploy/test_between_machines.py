@@ -188,7 +188,7 @@ def test_an_endpoint_beyond_loopback_is_not_opened_without_keys():
     """The transport refuses by itself, whatever the configuration's checks have let pass."""
     transport = ZmqTransport(Loop(), Keyring())
     for act in (
-        lambda: transport.listen("tcp://192.0.2.1:7700", None, None),
+        lambda: transport.listen("tcp://192.0.2.1:7700", None, None, 1),
         lambda: transport.connect("tcp://192.0.2.1:7700", None, None, None),
     ):
         with pytest.raises(OSError, match="not opened without keys"):
@@ -199,7 +199,7 @@ def test_loopback_goes_without_keys(tmp_path):
     """On one machine tcp needs no keys."""
     loop = Loop()
     transport = ZmqTransport(loop, Keyring())
-    port = transport.listen("tcp://127.0.0.1:0", lambda *message: None, lambda peer: None)
+    port = transport.listen("tcp://127.0.0.1:0", lambda *message: None, lambda peer: None, 1)
     assert port.grant_of(b"anybody") is None
     port.close()
 

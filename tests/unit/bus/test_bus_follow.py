@@ -216,6 +216,46 @@ def test_a_reader_that_does_not_read_is_sent_no_more_than_its_credit(world, make
     assert len(copy.values) == 60_000
 
 
+@pytest.mark.parametrize("is_relayed", [False, True])
+def test_a_reader_of_small_batches_that_does_not_read_loses_nothing(
+    world, make_owner, make_copy, monkeypatch, is_relayed
+):
+    """However small batches are, only so many wait for a reader; none is lost when no more are kept."""
+    monkeypatch.setattr("common.bus.bus.MAX_UNREAD_BATCHES", 5)
+    owner, copy = make_owner(world.bus("speaker")), make_copy()
+    if is_relayed:
+        bus = world.bus("policy")
+        upstream = (bus.endpoint("speaker"), CHANNEL, {})
+        bus.relay("adj-rib-in/*", lambda request: upstream, "v1", lambda batch, request: [batch])
+    followed = "policy" if is_relayed else "speaker"
+    world.bus("rib").follow(followed, "0", CHANNEL, copy.handle)
+    world.settle()
+    (connector,) = world.hub.connectors[f"ipc:///run/{followed}.0.bus"]
+    connector.freeze()
+    for row in range(1, 100):
+        owner.put(row, row)
+        world.settle()
+    assert len(connector.mailbox) == 5
+    connector.thaw()
+    world.settle()
+    assert copy.values == {row: row for row in range(1, 100)}
+
+
+def test_refusals_that_nobody_reads_do_not_pile_up(world, make_owner, monkeypatch):
+    """A reader that asks for what there is not, again and again, and reads no answer, has few waiting."""
+    monkeypatch.setattr("common.bus.bus.MAX_UNREAD_BATCHES", 5)
+    make_owner(world.bus("speaker"))
+    follower = world.bus("tap").follow("speaker", "0", "no/such/channel", print)
+    world.settle()
+    (connector,) = world.hub.connectors[SPEAKER]
+    connector.freeze()
+    for _ in range(20):
+        follower.ask()
+    world.settle()
+    assert len(connector.mailbox) == 5
+    assert world.logs["speaker"].counts["refusal-dropped"] == 15
+
+
 def test_a_stopped_reader_does_not_slow_another(world, make_owner, make_copy):
     """Each reader has its own position; a deaf one costs the others nothing."""
     owner = make_owner(world.bus("speaker"))
