@@ -1,4 +1,4 @@
-"""The command `tap`: follows a channel of the bus live, as any outside program may.
+"""The command `tap`: follows a channel of the bus live, as any outside program may, and goes on when its stage is back.
 
 Owns: one follower for each channel, and the rows' form as text or JSON. Never: slows anything; the stage counts it as a
 tap, and what it has not taken yet is merged, or marked as a gap and sent as a snapshot.
@@ -19,8 +19,12 @@ from common.config.schema import FAMILIES
 
 if TYPE_CHECKING:
     from common.bus.batch import Batch
+    from common.runtime.loop import Loop
 
 SERVERS = {"adj-rib-in": "speaker", "loc-rib": "rib", "adj-rib-out": "speaker", "nexthops": "fib", "vrps": "rpki"}
+
+AWAY_S = 1.0
+"""A stage that cannot be reached within this time is said to be away."""
 
 
 @click.command()
@@ -30,8 +34,15 @@ SERVERS = {"adj-rib-in": "speaker", "loc-rib": "rib", "adj-rib-out": "speaker", 
 @click.option("--stage", help="Tap this stage: policy shows adj-rib-in after the import policy.")
 @click.option("--instance", default="0", show_default=True, help="Instance of the stage.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="End with status 1 when the stage has been away for so long; otherwise it is waited for.",
+)
 @asks_router
-def tap(run_dir, file, channel, neighbor, prefix, stage, instance, is_json) -> None:
+def tap(run_dir, file, channel, neighbor, prefix, stage, instance, is_json, timeout_s) -> None:
     """Follow CHANNEL live, until Ctrl-C: snapshot marks, changes, sequence and lag.
 
     Channels: adj-rib-in/FAMILY, loc-rib/FAMILY, adj-rib-out/FAMILY with --neighbor, nexthops. Without /FAMILY: both.
@@ -46,7 +57,7 @@ def tap(run_dir, file, channel, neighbor, prefix, stage, instance, is_json) -> N
     if instance not in router.instances(server):
         say_and_exit(f"no {server}.{instance} answers in {router.run_dir}")
     view = View(is_json, _network(prefix), None if name == "adj-rib-out" else neighbor)
-    follow(router, server, instance, _channels(name, rest, neighbor), view)
+    follow(router, server, instance, _channels(name, rest, neighbor), view, timeout_s)
 
 
 def _channels(name: str, rest: str, neighbor: str | None) -> list[str]:
@@ -65,8 +76,10 @@ def _network(text: str | None):
         raise click.BadParameter(f"{text} is no prefix", param_hint="--prefix") from None
 
 
-def follow(router: Router, stage: str, instance: str, channels: list[str], view: "View") -> None:
-    """Show what comes on the channels until a signal ends it."""
+def follow(
+    router: Router, stage: str, instance: str, channels: list[str], view: "View", timeout_s: float | None = None
+) -> None:
+    """Show what comes on the channels until a signal ends it, or the stage has been away for `timeout_s`."""
     from common.bus.bus import Bus
     from common.bus.places import Places, places_of
     from common.bus.zmq_transport import ZmqTransport
@@ -88,6 +101,7 @@ def follow(router: Router, stage: str, instance: str, channels: list[str], view:
 
     for channel in channels:
         bus.follow(stage, instance, channel, view.show, params={"tap": True}, on_refused=on_refused)
+    bus.watch(stage, instance, Presence(loop, f"{stage}.{instance}", timeout_s).on_change)
     try:
         with wake_on_signals(loop):
             loop.run()
@@ -97,6 +111,40 @@ def follow(router: Router, stage: str, instance: str, channels: list[str], view:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on, e.g. `tap ... | head`
     finally:
         bus.close()
+
+
+class Presence:
+    """Says, once each time, that the stage is away and that it is back."""
+
+    def __init__(self, loop: "Loop", name: str, timeout_s: float | None):
+        self._loop = loop
+        self._name = name
+        self._timeout_s = timeout_s
+        self._is_said = False
+        self._timers = [loop.call_later(AWAY_S, self._say)]
+        self._limit()
+
+    def on_change(self, is_there: bool) -> None:
+        """Take note that the stage can be reached, or no longer."""
+        for timer in self._timers:
+            timer.cancel()
+        if not is_there:
+            self._say()
+            self._limit()
+        elif self._is_said:
+            self._is_said = False
+            click.echo(f"headrace: {self._name} is back", err=True)
+
+    def _say(self) -> None:
+        self._is_said = True
+        click.echo(f"headrace: {self._name} is away, and waited for", err=True)
+
+    def _limit(self) -> None:
+        if self._timeout_s is not None:
+            self._timers.append(self._loop.call_later(self._timeout_s, self._give_up))
+
+    def _give_up(self) -> None:
+        say_and_exit(f"{self._name} has been away for {self._timeout_s:g} s")
 
 
 class View:

@@ -2,10 +2,14 @@
 
 import contextlib
 import io
+import itertools
+import json
 import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import time
 import traceback
 from collections import Counter
@@ -23,6 +27,7 @@ from common.bus.zmq_transport import COPY_BELOW_OCTETS, EndpointBusy, ZmqTranspo
 from common.runtime.clock import ManualClock
 from common.runtime.log import Log
 from common.runtime.loop import Loop
+from tests.waiting import wait_until
 
 CHANNEL = "adj-rib-in/ipv4-unicast"
 DEADLINE_S = 20
@@ -375,3 +380,50 @@ def test_a_stopped_tap_is_not_taken_for_gone(run_dir, stations, processes, make_
 
     speaker.run_until(ask_tap)
     assert not answers[-1]["gaps"]
+
+
+def start_tap(run_dir, *options: str) -> subprocess.Popen:
+    """Tap the owner in the run directory with the command."""
+    command = [sys.executable, "-m", "common.cli.main", "tap", CHANNEL, "--json", "--run-dir", run_dir, *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def prefixes_of_snapshot(tap: subprocess.Popen) -> list[str]:
+    """Return the prefixes that come until a snapshot ends."""
+    rows = iter(lambda: json.loads(tap.stdout.readline()), None)
+    return [row["prefix"] for row in itertools.takewhile(lambda row: row.get("mark") != "snapshot-end", rows)
+            if "prefix" in row]  # fmt: skip
+
+
+def test_the_command_tap_says_that_its_stage_is_away_and_goes_on_when_it_is_back(run_dir, processes, make_owner):
+    """A tap whose stage is killed says so once, and has the table of the next one; with a timeout it ends."""
+    pid = processes(lambda: serve_table(run_dir, make_owner, "e1", range(1, 4)))
+    wait_until((Path(run_dir) / "speaker.0.control").exists, "an owner")
+    tap, impatient = start_tap(run_dir), start_tap(run_dir, "--timeout", "0.2")
+    try:
+        assert len(prefixes_of_snapshot(tap)) == len(prefixes_of_snapshot(impatient)) == 3
+        kill(pid)
+        assert tap.stderr.readline() == "headrace: speaker.0 is away, and waited for\n"
+        assert impatient.wait(DEADLINE_S) == 1
+        assert impatient.stderr.read().endswith("headrace: speaker.0 has been away for 0.2 s\n")
+        processes(lambda: serve_table(run_dir, make_owner, "e2", range(1, 5)))
+        assert tap.stderr.readline() == "headrace: speaker.0 is back\n"
+        assert len(prefixes_of_snapshot(tap)) == 4
+        tap.terminate()
+        assert tap.wait(DEADLINE_S) == 0
+    finally:
+        for each in (tap, impatient):
+            each.kill()
+            each.communicate()
+
+
+def test_the_command_tap_of_a_stage_that_died_earlier_says_so(run_dir):
+    """A tap of a router that was killed does not wait silently."""
+    (Path(run_dir) / "speaker.0.control").touch()
+    tap = start_tap(run_dir, "--timeout", "1.5")
+    _, said = tap.communicate(timeout=DEADLINE_S)
+    assert tap.returncode == 1
+    assert said.splitlines() == [
+        "headrace: speaker.0 is away, and waited for",
+        "headrace: speaker.0 has been away for 1.5 s",
+    ]
