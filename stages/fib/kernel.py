@@ -176,8 +176,8 @@ class Kernel:
                 return None
             raise
 
-    def routes(self, family: int, table: int, protocol: int = 0) -> netlink.RouteScan:
-        """Return the routes of a table, of one protocol unless that is 0."""
+    def routes(self, family: int, table: int, protocol: int = 0) -> Iterator[netlink.RouteScan]:
+        """Give the routes of a table, of one protocol unless that is 0, in parts; each is good until the next."""
         scan = netlink.RouteScan()
         self.n_dumps += 1
         sequence = self._take_sequences(1)
@@ -185,11 +185,14 @@ class Kernel:
         while self.requests.wait(ANSWER_TIME_S):
             lengths = self.requests.receive()
             scan.scan(self.requests.octets, self.requests.slot_octets, lengths)
-            if scan.is_ended:
-                # A table nobody has used yet does not exist.
-                if scan.error not in (0, errno.ENOENT):
-                    raise OSError(scan.error, os.strerror(scan.error))
-                return scan
+            # A table nobody has used yet does not exist.
+            if scan.error not in (0, errno.ENOENT):
+                raise OSError(scan.error, os.strerror(scan.error))
+            is_ended = scan.is_ended
+            yield scan
+            if is_ended:
+                return
+            scan.clear()
         raise TimeoutError("the kernel's dump of routes did not end")
 
     def _dump(self, make) -> Iterator[tuple[int, bytes]]:

@@ -262,16 +262,19 @@ class FibStage(Stage):
             self.resolver.learn_link(link)
 
     def _read_routes(self, take: Callable[[Plan, RouteScan], None]) -> None:
-        """Dump once: the routes of others for resolution, our own for `take`."""
+        """Dump once: the routes of others for resolution, our own for `take`, part by part."""
         table = self.settings.table
         for family, number in ADDRESS_FAMILIES.items():
-            self.resolver.learn_routes(self.kernel.routes(number, TABLE_LOCAL))
-            scan = self.kernel.routes(number, TABLE_MAIN)
-            self.resolver.learn_routes(scan)
-            if table != TABLE_MAIN:
-                scan = self.kernel.routes(number, table, self.settings.protocol)
-            if family in self.plans:
-                take(self.plans[family], scan)
+            plan = self.plans.get(family)
+            for scan in self.kernel.routes(number, TABLE_LOCAL):
+                self.resolver.learn_routes(scan)
+            for scan in self.kernel.routes(number, TABLE_MAIN):
+                self.resolver.learn_routes(scan)
+                if table == TABLE_MAIN and plan is not None:
+                    take(plan, scan)
+            if table != TABLE_MAIN and plan is not None:
+                for scan in self.kernel.routes(number, table, self.settings.protocol):
+                    take(plan, scan)
 
     def _adopt_routes(self, plan: Plan, scan: RouteScan, adopted: dict[int, int]) -> None:
         chosen = np.flatnonzero(self._ours(scan))
@@ -326,16 +329,24 @@ class FibStage(Stage):
             if self.resolver.learn_link(link):
                 self._apply(self.ways.lose_interface(link))
         self.resolver.forget_routes()
-        self._read_routes(self._compare_routes)
+        self._compare_routes()
         self._is_stale = True
         self._repair_soon()
         self._reread_from = monotonic() + 10 * (monotonic() - start)
 
-    def _compare_routes(self, plan: Plan, scan: RouteScan) -> None:
+    def _compare_routes(self) -> None:
+        nothing = self._found(next(iter(self.plans.values())), RouteScan())
+        found = {plan: [nothing] for plan in self.plans.values()}
+        self._read_routes(lambda plan, scan: found[plan].append(self._found(plan, scan)))
+        for plan, parts in found.items():
+            lost, altered = plan.compare(*map(np.concatenate, zip(*parts, strict=True)))
+            if lost or altered:
+                event(self.context.log, "routes-found-otherwise", "warning", lost=lost, altered=altered)
+
+    def _found(self, plan: Plan, scan: RouteScan) -> tuple[np.ndarray, ...]:
+        """Return prefixes (hi, lo, length) and ways of our own among the routes read."""
         chosen = np.flatnonzero(self._ours(scan))
-        lost, altered = plan.compare(*_prefixes(plan, scan, chosen), self._current_ways(plan, scan, chosen))
-        if lost or altered:
-            event(self.context.log, "routes-found-otherwise", "warning", lost=lost, altered=altered)
+        return *_prefixes(plan, scan, chosen), self._current_ways(plan, scan, chosen)
 
     def _current_ways(self, plan: Plan, scan: RouteScan, chosen: np.ndarray) -> np.ndarray:
         """Return the way of each of our routes as the kernel tells of it: that in the plan, or ELSEWHERE."""

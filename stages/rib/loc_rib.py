@@ -26,6 +26,7 @@ from stages.rib.sources import Sources
 
 PREFIXES_PER_SET = 5  # sizes the table of attribute sets beforehand
 ROWS_PER_SLICE = 65536  # candidates looked at in one slice of work on the whole table: some milliseconds
+PREFIXES_PER_SLICE = 16384  # each with all its candidates
 COLLECT_ENTRIES = 65536  # journal entries looked at in one call of `collect`
 JOURNAL_POWERS = (18, 22)
 BEST, ALL, MULTIPATH, INSTALLED = VIEWS = ("best", "all", "multipath", "installed")
@@ -49,6 +50,7 @@ class LocRib:
         self.journal = Journal(min(max((2 * expected_prefixes).bit_length(), JOURNAL_POWERS[0]), JOURNAL_POWERS[1]))
         self.next_hops = next_hops
         self.installed = Installed(family.is_wide, seed, self.on_installed)
+        self.is_deferred = False  # nothing is chosen before `decide_all`: the table is being filled
         self.has_all_readers = False  # someone reads every usable path: journal each prefix that is touched
         self._make_room()
 
@@ -61,7 +63,7 @@ class LocRib:
         ids = self._intern_sets(columns["set_offset"], columns["set_octets"], columns["set"])
         prefix_rows = self.prefixes.intern(columns["hi"], columns["lo"], columns["length"], ids)
         self._make_room()
-        sources = numbers if len(numbers) == 1 else numbers[columns["source"]]
+        sources = numbers if len(numbers) == 1 else numbers.take(columns["source"])
         changed = self.routes.apply(prefix_rows, sources, ids, self.attributes.references)
         if len(changed):
             self._decide(self.routes.prefix.take(changed), changed)
@@ -78,6 +80,19 @@ class LocRib:
             self.routes.mark_unconfirmed(sources)
 
     # ---- work on the whole table, in slices -------------------------------------------------------------------
+
+    def decide_all(self, first: int) -> int:
+        """Choose for every prefix, once, what was deferred, among the rows from `first`; see `sweep`.
+
+        No reader has been served yet, so nothing is journaled.
+        """
+        self.is_deferred = False
+        end = min(first + PREFIXES_PER_SLICE, self.prefixes.row_limit)
+        rows = np.arange(first, end, dtype=np.uint32)
+        _, dead = self.decision.select(rows, np.zeros(len(rows), np.uint32), *self._chains())
+        if len(dead):
+            self._bury(self.routes.unlink(dead), self.journal.head)
+        return end if end < self.prefixes.row_limit else 0
 
     def sweep(self, sources: np.ndarray, first: int, only_unconfirmed: bool = True) -> int:
         """Withdraw what a snapshot did not confirm of these sources (or all of it), among the rows from `first`.
@@ -123,14 +138,14 @@ class LocRib:
         if len(rows):
             self.prefixes.release(rows)
         if self.attributes.needs_sweep:
-            self.attributes.sweep()
-            self.facts.forget(self.attributes.references)
+            if self.attributes.sweep():
+                self.facts.forget(self.attributes.references)
 
     # ---- what goes out ----------------------------------------------------------------------------------------
 
     def sizes_of_best(self, rows: np.ndarray) -> np.ndarray:
         """Return the octets of the attribute set of each prefix's chosen path, 0 where there is none."""
-        return self._sizes(self.decision.best[rows])
+        return self._sizes(self.decision.best.take(rows))
 
     def sizes_of_all(self, rows: np.ndarray) -> np.ndarray:
         """Return the octets of the attribute sets of all usable paths of each prefix."""
@@ -140,19 +155,20 @@ class LocRib:
         return before[ends] - before[ends - n_paths]
 
     def _sizes(self, paths: np.ndarray) -> np.ndarray:
-        ids = self.routes.attributes[paths]
-        return np.where(ids != 0, self.attributes.sizes[ids], 0)
+        ids = self.routes.attributes.take(paths)
+        return np.where(ids != 0, self.attributes.sizes.take(ids), 0)
 
     def gather_best(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
         """Return (columns, meta) of a BestChanges batch: the chosen path of each prefix now."""
-        paths = self.decision.best[rows]
+        paths = self.decision.best.take(rows)
         n_paths = (paths != 0).astype(np.uint8)
+        chosen = rows
         if not n_paths.all():
             is_there = n_paths != 0
-            paths = paths[is_there]
+            paths, chosen = paths[is_there], rows[is_there]
             if is_snapshot:
-                rows, n_paths = rows[is_there], n_paths[is_there]
-        return self._gathered(rows, n_paths, paths, self.decision.reason[rows[n_paths != 0]], BEST)
+                rows, n_paths = chosen, n_paths[is_there]
+        return self._gathered(rows, n_paths, paths, self.decision.reason.take(chosen), BEST)
 
     def gather_all(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
         """Return (columns, meta) of a BestChanges batch: all usable paths of each prefix now, the chosen one first."""
@@ -233,6 +249,8 @@ class LocRib:
 
     def _decide(self, prefix_rows: np.ndarray, changed_rows: np.ndarray) -> None:
         """Choose again for these prefixes, journal what changed, and free the tombstones that were seen."""
+        if self.is_deferred:
+            return
         changed, dead = self.decision.select(prefix_rows, changed_rows, *self._chains())
         head = self.journal.head
         self.journal.append(prefix_rows if self.has_all_readers else changed)

@@ -39,6 +39,8 @@ class Rib(Stage):
         self.loc_ribs = {family: self._loc_rib(family) for family in Family}
         self.epoch = new_epoch()
         self.is_open = False
+        self._is_opening = False
+        self._n_undecided = len(self.loc_ribs)
         self.work = Work()
         self.speakers: dict[str, Speaker] = {}
         self.server: Server | None = None
@@ -144,12 +146,12 @@ class Rib(Stage):
         self.speakers[name] = speaker
 
     def _on_feed_complete(self) -> None:
-        if not self.is_open and all(feed.is_complete for feed in self.feeds):
-            self._open_gate()
+        if not self._is_opening and all(feed.is_complete for feed in self.feeds):
+            self._decide_all()
 
     def _on_fill_limit(self) -> None:
         """Serve what there is: the Selection_Deferral_Timer of RFC 4724 §4.1 has run out."""
-        if not self.is_open:
+        if not self._is_opening:
             missing = sorted({feed.speaker for feed in self.feeds if not feed.has_table})
             awaited = sorted({name for feed in self.feeds for name in feed.awaited})
             event(
@@ -159,9 +161,18 @@ class Rib(Stage):
                 missing_speakers=",".join(missing),
                 awaited=",".join(awaited),
             )
-            self._open_gate()
+            self._decide_all()
 
-    def _open_gate(self) -> None:
+    def _decide_all(self) -> None:
+        """Choose for all prefixes, once each and not for each of their candidates, then serve."""
+        self._is_opening = True
+        for table in self.loc_ribs.values():
+            self.work.add((table, "first"), table.decide_all, self._on_decided)
+
+    def _on_decided(self) -> None:
+        self._n_undecided -= 1
+        if self._n_undecided:
+            return
         self.is_open = True
         event(
             self.context.log,
@@ -230,7 +241,9 @@ class Rib(Stage):
     def _loc_rib(self, family: Family) -> LocRib:
         expected = [expected_routes(neighbor, family.label) for neighbor in self.config.neighbors.values()]
         with populated():
-            return LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
+            table = LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
+        table.is_deferred = True
+        return table
 
 
 def _speakers(config: Config) -> list[str]:

@@ -244,17 +244,18 @@ class FakeKernel:
             return None
         return [NextHopState(identifier, 186, gateway) for identifier, gateway in self.objects.items()]
 
-    def routes(self, family: int, table: int, protocol: int = 0) -> netlink.RouteScan:
+    def routes(self, family: int, table: int, protocol: int = 0):
         scan = netlink.RouteScan()
         if table != self.table:
-            return scan
+            return
         for datagram in [connected(family)] + [
             dumped(family, key, identifier)
             for key, identifier in self.ours.items()
             if (family == AF_INET6) == bool(key[0] >> 60 == 2)
         ]:
             scan.scan(np.frombuffer(datagram, np.uint8), len(datagram), np.array([len(datagram)], np.uint32))
-        return scan
+            yield scan
+            scan.clear()
 
     def request(self, make) -> tuple[int, str]:
         ((kind, _, _, body),) = messages.messages_of(make(1))

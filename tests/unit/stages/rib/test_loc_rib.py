@@ -109,6 +109,30 @@ P, Q = "198.51.100.0/24", "203.0.113.0/24"
 SHORT, LONG = attributes(64610), attributes(64611, 3356, next_hop="10.77.0.11")
 
 
+@pytest.mark.parametrize("n_before", range(6))
+def test_changes_while_a_table_is_decided_first(monkeypatch, n_before):
+    """Wherever the first decision is when routes come and go, in the end all is chosen as of what there is."""
+    monkeypatch.setattr("stages.rib.loc_rib.PREFIXES_PER_SLICE", 1)
+    table = Table()
+    table.loc_rib.is_deferred = True
+    prefixes = [f"10.{n}.0.0/16" for n in range(5)]
+    assert (
+        table.handle([(prefix, name, octets) for prefix in prefixes for name, octets in ((A, SHORT), (B, LONG))]) == {}
+    )
+    row = 1
+    for _ in range(n_before):
+        row = table.loc_rib.decide_all(row)
+    table.handle([(prefixes[0], A, None), (prefixes[4], A, None), (prefixes[2], B, None), (prefixes[3], B, None)])
+    table.handle([(prefixes[3], A, None), (P, A, LONG)])
+    row = row or 1
+    while row:
+        row = table.loc_rib.decide_all(row)
+    chosen = {prefix: told[0] for prefix, told in table.snapshot().items()}
+    assert chosen == {prefixes[0]: B, prefixes[1]: A, prefixes[2]: A, prefixes[4]: B, P: A}
+    assert table.loc_rib.decision.n_chosen == 5 and table.loc_rib.routes.n_tombstones == 0
+    assert table.loc_rib.prefixes.n_prefixes <= 6
+
+
 @pytest.fixture
 def table():
     return Table()

@@ -130,6 +130,29 @@ def test_nothing_is_served_before_all_speakers_have_sent_their_tables(world):
     assert reader.told() == [{P: None}]
 
 
+def test_a_table_that_is_filled_is_decided_once(world, monkeypatch):
+    """While the gate is shut nothing is chosen or journaled; then each prefix once, whatever happened to it."""
+    monkeypatch.setattr("stages.rib.loc_rib.PREFIXES_PER_SLICE", 1)
+    policy, stage = Policy(world), start(world, STAGE, CONFIG)
+    table = next(table for family, table in stage.loc_ribs.items() if family.label == V4)
+    policy.fill("0")
+    policy.put("0", [(P, A, LONG)])
+    policy.put("0", [(Q, A, SHORT)])
+    policy.put("0", [(Q, A, None)])
+    policy.put("1", [(P, B, SHORT)], SNAPSHOT_BEGIN, V4)
+    policy.put("1", [], SNAPSHOT_END, V4)
+    assert table.decision.n_chosen == 0 and table.routes.n_tombstones == 1 and not stage.is_open
+    policy.put("1", [], ALL_AT_ONCE, V6)
+    assert stage.is_open and stage.is_in_step()
+    assert (table.decision.n_chosen, table.journal.head) == (1, 1)
+    assert (table.routes.n_tombstones, table.prefixes.n_prefixes) == (0, 1)
+    reader = Reader(world)
+    world.settle()
+    assert [set(told) for told in reader.told()] == [{P}]
+    policy.put("1", [(P, B, None)])
+    assert set(reader.told()[0]) == {P} and table.journal.head == 2
+
+
 def test_a_speaker_that_never_comes_is_waited_for_a_while_only(world):
     """After the time limit the rib serves without the speaker that is missing."""
     policy, _ = Policy(world), start(world, STAGE, CONFIG)
