@@ -3,6 +3,11 @@
 Owns the prefixes and their hash index. Never knows what a row is used for: other tables have columns of their own
 that are indexed by the same row numbers. Row 0 is never given out, so 0 means "none" everywhere.
 
+Prefixes often come in the order in which they came before (a table that is chosen from, and told on; a second peer's).
+So the row after the one found last is looked at first, which costs nothing; only where that is another prefix is it
+hashed and searched for. A slot of the index holds the row and, in the bits that rows leave free, a part of the hash, so
+that a search reads hardly any row but the one it is for.
+
 A prefix is (hi, lo, length): the address left-aligned in 128 bits, as two 64-bit halves. An IPv4 table is *narrow*:
 `lo` is always zero and is not stored.
 """
@@ -96,10 +101,12 @@ class PrefixTable:
     n_rows: cython.uint  # live rows
     top: cython.uint  # one more than the highest row ever given out
     free_head: cython.uint  # first row of the free list, linked through `hi`; 0 ends it
+    following: cython.uint  # the row after the one found last, which is looked at first
+    row_mask: cython.uint  # bits of a slot that hold the row
     _hi: cython.ulonglong[::1]
     _lo: cython.ulonglong[::1]
     _length: cython.uchar[::1]
-    _slots: cython.uint[::1]
+    _slots: cython.uint[::1]  # 0: nothing
     _hashes: cython.ulonglong[::1]  # of the block of prefixes in work
     touched: cython.ulonglong  # see `_touch`; means nothing
     hi_column: object
@@ -112,6 +119,7 @@ class PrefixTable:
         self.n_rows = 0
         self.top = 1
         self.free_head = 0
+        self.following = 1
         self.hi_column = allocate(0, np.uint64)
         self.lo_column = allocate(0, np.uint64)
         self.length_column = allocate(0, np.uint8)
@@ -196,21 +204,26 @@ class PrefixTable:
             raise ValueError("the columns of the prefixes must be of one length")
         result = np.empty(n, np.uint32)
         rows: cython.uint[::1] = memoryview(result)
-        if self.top + n >= self.hi_column.shape[0]:
-            self._resize_rows(max(self.top + n + 1, self.hi_column.shape[0] * 3 // 2))
-        if (self.n_rows + n) * 8 > self._slots.shape[0] * 5:
-            self._rebuild_slots(max(self.n_rows + n, self.n_rows * 3 // 2))
+        self._make_room(n)
         i: cython.Py_ssize_t
         first: cython.Py_ssize_t = 0
         end: cython.Py_ssize_t
         with cython.nogil:
-            while first < n:
+            while True:
+                first = self._follow(hi, lo, length, rows, first)
+                if first == n:
+                    break
                 end = min(first + BLOCK, n)
                 self._fetch_ahead(hi, lo, length, first, end)
                 for i in range(first, end):
-                    rows[i] = self._find(hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first])
-                    if rows[i] == 0 and (not has_ids or ids[i] != 0):
-                        rows[i] = self._insert(hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first])
+                    rows[i] = self._search(
+                        hi[i],
+                        lo[i] if self.is_wide else 0,
+                        length[i],
+                        self._hashes[i - first],
+                        not has_ids or ids[i] != 0,
+                    )
+                self.following = rows[end - 1] + 1
                 first = end
         return result
 
@@ -230,11 +243,17 @@ class PrefixTable:
         first: cython.Py_ssize_t = 0
         end: cython.Py_ssize_t
         with cython.nogil:
-            while first < n:
+            while True:
+                first = self._follow(hi, lo, length, rows, first)
+                if first == n:
+                    break
                 end = min(first + BLOCK, n)
                 self._fetch_ahead(hi, lo, length, first, end)
                 for i in range(first, end):
-                    rows[i] = self._find(hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first])
+                    rows[i] = self._search(
+                        hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first], False
+                    )
+                self.following = rows[end - 1] + 1
                 first = end
         return result
 
@@ -255,6 +274,34 @@ class PrefixTable:
                 first = end
 
     # ---- the index --------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_at(self, row: cython.uint, hi: cython.ulonglong, lo: cython.ulonglong, length: cython.uchar) -> cython.bint:
+        return self._hi[row] == hi and self._length[row] == length and (not self.is_wide or self._lo[row] == lo)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _follow(
+        self,
+        hi: cython.const[cython.ulonglong][::1],
+        lo: cython.const[cython.ulonglong][::1],
+        length: cython.const[cython.uchar][::1],
+        rows: cython.uint[::1],
+        first: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Find the rows of prefixes from `first` on for as long as one is in the next row; return where that ends."""
+        row: cython.uint = self.following
+        i: cython.Py_ssize_t = first
+        while i < rows.shape[0] and row < self.top and self._is_at(row, hi[i], lo[i] if self.is_wide else 0, length[i]):
+            rows[i] = row
+            row += 1
+            i += 1
+        self.following = row
+        return i
 
     @cython.cfunc
     @cython.inline
@@ -282,43 +329,47 @@ class PrefixTable:
         """Read what the searches for the first `n` of `_hashes` will read, so that the cache misses overlap."""
         mask: cython.ulonglong = self._slots.shape[0] - 1
         touched: cython.ulonglong = 0
+        tag: cython.uint
+        entry: cython.uint
         i: cython.Py_ssize_t
-        row: cython.uint
         for i in range(n):
-            row = self._slots[self._hashes[i] & mask]
-            touched ^= self._hi[row] ^ self._length[row]
+            tag = cython.cast(cython.uint, self._hashes[i] >> 32)
+            entry = self._slots[self._hashes[i] & mask]
+            if entry ^ tag <= self.row_mask:
+                touched ^= self._hi[entry & self.row_mask] ^ self._length[entry & self.row_mask]
+            else:
+                touched ^= entry
         self.touched = touched
 
     @cython.cfunc
     @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
-    def _find(
-        self, hi: cython.ulonglong, lo: cython.ulonglong, length: cython.uchar, hash: cython.ulonglong
+    def _search(
+        self,
+        hi: cython.ulonglong,
+        lo: cython.ulonglong,
+        length: cython.uchar,
+        hash: cython.ulonglong,
+        is_wanted: cython.bint,
     ) -> cython.uint:
+        """Return the row of a prefix; one that is not in the table is given a row if it is wanted, else it has 0."""
         mask: cython.ulonglong = self._slots.shape[0] - 1
         slot: cython.ulonglong = hash & mask
+        tag: cython.uint = cython.cast(cython.uint, hash >> 32) & ~self.row_mask
+        entry: cython.uint
         row: cython.uint
         while True:
-            row = self._slots[slot]
-            if row == 0:
-                return 0
-            if self._hi[row] == hi and self._length[row] == length and (not self.is_wide or self._lo[row] == lo):
+            entry = self._slots[slot]
+            if entry == 0:
+                break
+            row = entry & self.row_mask
+            if entry - row == tag and self._is_at(row, hi, lo, length):
                 return row
             slot = (slot + 1) & mask
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _insert(
-        self, hi: cython.ulonglong, lo: cython.ulonglong, length: cython.uchar, hash: cython.ulonglong
-    ) -> cython.uint:
-        mask: cython.ulonglong = self._slots.shape[0] - 1
-        slot: cython.ulonglong = hash & mask
-        while self._slots[slot] != 0:
-            slot = (slot + 1) & mask
-        row: cython.uint = self.free_head
+        if not is_wanted:
+            return 0
+        row = self.free_head
         if row != 0:
             self.free_head = cython.cast(cython.uint, self._hi[row])
         else:
@@ -328,7 +379,7 @@ class PrefixTable:
         if self.is_wide:
             self._lo[row] = lo
         self._length[row] = length
-        self._slots[slot] = row
+        self._slots[slot] = tag | row
         self.n_rows += 1
         return row
 
@@ -348,7 +399,7 @@ class PrefixTable:
             return
         mask: cython.ulonglong = self._slots.shape[0] - 1
         slot: cython.ulonglong = hash & mask
-        while self._slots[slot] != row:
+        while self._slots[slot] & self.row_mask != row:
             slot = (slot + 1) & mask
         hole: cython.ulonglong = slot
         home: cython.ulonglong
@@ -356,7 +407,7 @@ class PrefixTable:
             slot = (slot + 1) & mask
             if self._slots[slot] == 0:
                 break
-            home = self._hash_of(self._slots[slot]) & mask
+            home = self._hash_of(self._slots[slot] & self.row_mask) & mask
             # The entry may move into the hole unless its home lies cyclically after the hole.
             if ((slot - home) & mask) >= ((slot - hole) & mask):
                 self._slots[hole] = self._slots[slot]
@@ -366,6 +417,19 @@ class PrefixTable:
         self.free_head = row
         self._length[row] = FREE
         self.n_rows -= 1
+
+    # ---- room -------------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _make_room(self, n: cython.Py_ssize_t):
+        """Make room for so many prefixes more, as if all were new."""
+        capacity: cython.Py_ssize_t = self._length.shape[0]
+        if self.top + n >= capacity:
+            self._resize_rows(max(self.top + n + 1, capacity * 3 // 2))
+        if (self.n_rows + n) * 8 > self._slots.shape[0] * 5:
+            self._rebuild_slots(max(self.n_rows + n, self.n_rows * 3 // 2))
+        elif self._length.shape[0] > self.row_mask:
+            self._rebuild_slots(self._slots.shape[0] * 5 // 8)
 
     @cython.cfunc
     def _resize_rows(self, capacity: cython.Py_ssize_t):
@@ -379,21 +443,33 @@ class PrefixTable:
 
     @cython.cfunc
     def _rebuild_slots(self, n_prefixes: cython.Py_ssize_t):
+        """Make a new index with room for `n_prefixes`, whose slots have room for twice the rows there are."""
         size: cython.Py_ssize_t = 64
         while size * 5 < n_prefixes * 8:
             size *= 2
+        self.row_mask = 1
+        while self.row_mask < 2 * self._length.shape[0]:
+            self.row_mask = self.row_mask * 2 + 1
         self._slots = memoryview(allocate(size, np.uint32))
         mask: cython.ulonglong = size - 1
+        first: cython.uint = 1
+        end: cython.uint
         row: cython.uint
         slot: cython.ulonglong
         with cython.nogil:
-            for row in range(1, self.top):
-                if self._length[row] == FREE:
-                    continue
-                slot = self._hash_of(row) & mask
-                while self._slots[slot] != 0:
-                    slot = (slot + 1) & mask
-                self._slots[slot] = row
+            while first < self.top:
+                end = min(first + cython.cast(cython.uint, BLOCK), self.top)
+                for row in range(first, end):
+                    self._hashes[row - first] = self._hash_of(row)
+                self._touch(cython.cast(cython.Py_ssize_t, end - first))
+                for row in range(first, end):
+                    if self._length[row] == FREE:
+                        continue
+                    slot = self._hashes[row - first] & mask
+                    while self._slots[slot] != 0:
+                        slot = (slot + 1) & mask
+                    self._slots[slot] = cython.cast(cython.uint, self._hashes[row - first] >> 32) & ~self.row_mask | row
+                first = end
 
 
 if not cython.compiled:

@@ -25,6 +25,46 @@ def test_grows_to_many_prefixes():
     assert table.capacity >= table.row_limit
 
 
+@pytest.mark.parametrize("n_at_once", [1, 7, 100])
+def test_grows_in_small_steps(n_at_once):
+    """However the room for rows and that of the index grow past each other, each prefix keeps its row."""
+    table = PrefixTable(False, 1, 16)
+    hi, lo, length = narrow(5_000)
+    for at in range(0, 5_000, n_at_once):
+        table.intern(hi[at : at + n_at_once], lo, length[at : at + n_at_once])
+    order = np.random.default_rng(1).permutation(5_000)
+    assert table.find(hi[order], lo, length[order]).tolist() == (order + 1).tolist()
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_prefixes_in_their_former_order_keep_their_rows(is_wide):
+    """What comes again in the order in which it came is found, where some are left out, new, gone or doubled, too."""
+    rng = np.random.default_rng(2)
+    table = PrefixTable(is_wide, 1)
+    hi, _, length = narrow(2_000)
+    lo = hi >> np.uint64(3) if is_wide else NO_LO
+    known = rng.random(2_000) < 0.9
+    row_of = {}
+    for _ in range(5):
+        index = np.sort(np.concatenate((np.flatnonzero(known), rng.integers(0, 2_000, 50))))
+        columns = hi[index], lo[index] if is_wide else lo, length[index]
+        assert table.find(*columns).tolist() == [row_of.get(n, 0) for n in index.tolist()]
+        for n, row in zip(index.tolist(), table.intern(*columns).tolist(), strict=True):
+            assert row_of.setdefault(n, row) == row
+        gone = rng.choice(list(row_of), 30, replace=False).tolist()
+        table.release(np.array([row_of.pop(n) for n in gone], np.uint32))
+        assert len(set(row_of.values())) == len(row_of) == table.n_prefixes
+
+
+def test_the_row_after_the_last_is_not_the_default_route():
+    """A row that was never given out looks like 0.0.0.0/0 and is not taken for it."""
+    table = PrefixTable(False, 1)
+    table.intern(*narrow(3, first=1))
+    default = np.zeros(1, np.uint64), NO_LO, np.zeros(1, np.uint8)
+    assert table.find(*default).tolist() == [0]
+    assert table.intern(*default).tolist() == [4]
+
+
 def test_withdrawals_of_unknown_prefixes_take_no_rows():
     """A peer that withdraws prefixes nobody has announced does not make the table grow."""
     table = PrefixTable(False, 1)
