@@ -12,6 +12,10 @@ each stage is killed in turn with SIGKILL, and at that moment one neighbor annou
     growth %      of the others meanwhile, at their largest (resident)
     CPU s         of all stages, until all was quiet
 
+The speaker is lost last, killed and restarted in order, in a router of its own with two of them: all neighbors are the
+first one's, with graceful restart, but for one more listener, which is the second one's and is the one looked at. Its
+neighbors call again, the senders tell their tables anew, and then comes the one prefix more.
+
     python bench/bench_restart.py --neighbors 1,4 --json results.json
 """
 
@@ -30,18 +34,22 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import topology  # noqa: E402
-from bench.routers import Headrace  # noqa: E402
+from bench.routers import Headrace, Peer, senders_and_listener  # noqa: E402
 from common.bus.question import ControlError, ask  # noqa: E402
+from stages.feed import wire  # noqa: E402
 from stages.feed.load import Load, Player  # noqa: E402
 from stages.feed.neighbor import Plan  # noqa: E402
 from stages.feed.probe import Probes  # noqa: E402
 from stages.feed.source import Synthetic  # noqa: E402
 
-STAGES = ("policy", "exporter", "rib", "fib", "status")
+STAGES = ("policy", "exporter", "rib", "fib", "status", "speaker")
 PAIRS = (("policy", "rib"), ("rib", "fib"))
 LIMIT_S = 120.0
 HOLD_TIME_S = 9
+RESTART_TIME_S = 120
+RETRY_S = 0.02
 QUIET_S = 1.0
+OTHER, OTHER_ADDRESS = "west", "10.77.0.21"  # the speaker that is not lost, and its neighbor
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_OCTETS = os.sysconf("SC_PAGE_SIZE")
 ROUTE_GROUPS = 0x40 | 0x400  # RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_ROUTE
@@ -87,8 +95,14 @@ class Stages:
         self.run_dir = run_dir
 
     def pids(self) -> dict[str, int]:
-        """Return the process of each stage, 0 while it has none."""
-        return {row["stage"]: row["pid"] for row in ask(self.run_dir, "supervisor")["stages"]}
+        """Return the process of each stage, 0 while it has none; of a second instance as STAGE.INSTANCE."""
+        rows = ask(self.run_dir, "supervisor")["stages"]
+        return {f"{row['stage']}.{row['instance']}".removesuffix(".0"): row["pid"] for row in rows}
+
+    def restart(self, name: str) -> None:
+        """Have a stage ended in order, and started again."""
+        stage, _, instance = name.partition(".")
+        ask(self.run_dir, "supervisor", question="restart", name=f"{stage}.{instance or 0}")
 
     def n_installed(self) -> int:
         """Return how many routes are in the kernel, -1 while some wait for it."""
@@ -96,8 +110,9 @@ class Stages:
         return -1 if any(each["queued"] for each in families) else sum(each["installed"] for each in families)
 
     def is_in_step(self, name: str) -> bool:
+        stage, _, instance = name.partition(".")
         try:
-            return ask(self.run_dir, name, timeout_s=2)["state"] == "in step"
+            return ask(self.run_dir, stage, instance or "0", timeout_s=2)["state"] == "in step"
         except (ControlError, TimeoutError):
             return False
 
@@ -120,12 +135,14 @@ def cpu_s(pid: int) -> float:
 
 
 class Watch(threading.Thread):
-    """Kills stages, and looks until all are in step again; the sizes of all processes meanwhile."""
+    """Ends stages, and looks until all are in step again; the sizes of all processes meanwhile."""
 
-    def __init__(self, stages: Stages, victims: tuple[str, ...]):
+    def __init__(self, stages: Stages, victims: tuple[str, ...], is_orderly: bool = False):
         super().__init__(daemon=True)
         self.stages = stages
         self.victims = victims
+        self.is_orderly = is_orderly
+        self.is_due = threading.Event()  # all has been sent that the stages can be in step with
         self.before = stages.pids()
         self.sizes = {name: resident_octets(pid) for name, pid in self.before.items()}
         self.peaks = dict(self.sizes)
@@ -134,12 +151,15 @@ class Watch(threading.Thread):
         self.in_step_s: float | None = None
         self.is_over = threading.Event()
 
-    def kill(self) -> None:
-        """Kill the stages, and begin to look."""
-        for name in self.victims:
-            os.kill(self.before[name], signal.SIGKILL)
-            self.peaks[name] = 0
+    def lose(self) -> None:
+        """End the stages, and begin to look."""
         self.killed_at = time.monotonic()
+        for name in self.victims:
+            if self.is_orderly:
+                self.stages.restart(name)
+            else:
+                os.kill(self.before[name], signal.SIGKILL)
+            self.peaks[name] = 0
         self.start()
 
     def run(self) -> None:
@@ -147,8 +167,13 @@ class Watch(threading.Thread):
         while not self.is_over.wait(0.02):
             pids = self.stages.pids()
             for name, pid in pids.items():
-                self.peaks[name] = max(self.peaks[name], resident_octets(pid))
-            if self.in_step_s is None and all(pids[name] not in (0, self.before[name]) for name in self.victims):
+                if name not in self.victims or pid != self.before[name]:
+                    self.peaks[name] = max(self.peaks[name], resident_octets(pid))
+            if (
+                self.in_step_s is None
+                and self.is_due.is_set()
+                and all(pids[name] not in (0, self.before[name]) for name in self.victims)
+            ):
                 missing = [name for name in missing if not self.stages.is_in_step(name)]
                 if not missing:
                     # All were so at some time since; the last look is the one that counts.
@@ -173,59 +198,152 @@ class Watch(threading.Thread):
         return 100 * sum(grown.values()) / sum(self.sizes[name] for name in grown)
 
 
-def make_player(n_senders: int, size: int) -> Player:
+def make_player(n_senders: int, size: int, restart_time_s: int = 0) -> Player:
+    """Return the neighbors, with graceful restart if there is a time for it; with it goes one more listener."""
+    common = {"hold_time_s": HOLD_TIME_S, "restart_time_s": restart_time_s}
     senders = [
         (
             Plan(f"sender{index}", topology.sender_address(index), topology.sender_asn(index),
-                 router_id=topology.sender_address(index), hold_time_s=HOLD_TIME_S),
+                 router_id=topology.sender_address(index), **common),
             Synthetic(size, 1, index),
         )
         for index in range(n_senders)
     ]  # fmt: skip
-    listener = Plan(
-        "listener", topology.LISTENER_ADDRESS, topology.LISTENER_ASN, topology.LISTENER_ADDRESS,
-        hold_time_s=HOLD_TIME_S, n_expected=None,
-    )  # fmt: skip
-    return Player(Load((topology.ROUTER_ADDRESS, 179), senders, [listener], time_limit_s=LIMIT_S))
+    listeners = [
+        Plan(peer.name, peer.address, peer.asn, peer.address, n_expected=None, **common)
+        for peer in router_peers(n_senders, restart_time_s > 0)
+        if peer.exports
+    ]
+    target = topology.ROUTER_ADDRESS, 179
+    return Player(Load(target, senders, listeners, time_limit_s=LIMIT_S, retry_s=RETRY_S))
 
 
-def lose(player: Player, stages: Stages, kernel: KernelWatch, victims: tuple[str, ...], turn: int) -> dict:
-    """Kill stages, announce a prefix, wait until all is as it should be; return what was noticed."""
-    listener = player.listeners[0]
-    kernel.count()
-    n_updates = listener.n_updates
-    for neighbor in player.neighbors:
-        neighbor.longest_silence_s = 0.0
-    watch = Watch(stages, victims)
-    probes = Probes(player.senders[0], 0.0, turn + 1)
-    probes.n_sent = turn
-    watch.kill()
-    player.probes = listener.probes = probes
-    player.deadline = time.monotonic() + LIMIT_S
-    player.until(lambda: probes.is_done and watch.in_step_s is not None, f"{victims} to be back")
-    player.run_for(QUIET_S)
-    cpu = watch.cpu_by_stage()
-    watch.is_over.set()
-    watch.join()
-    player.probes = listener.probes = None
-    return {
-        "seen_s": probes.delays_s[0],
-        "in_step_s": watch.in_step_s,
-        "updates": listener.n_updates - n_updates - 1,
-        "kernel": kernel.count() - 1,
-        "silence_s": max(neighbor.longest_silence_s for neighbor in player.neighbors),
-        "peak_mib": max(watch.peaks[name] for name in victims) / 2**20,
-        "growth_percent": watch.growth_percent(),
-        "growth_mib": {name: round(size / 2**20, 1) for name, size in watch.growth_by_stage().items() if size},
-        "cpu_s": cpu,
-    }
+def router_peers(n_senders: int, has_two_speakers: bool) -> list[Peer]:
+    """Return the neighbors as the router is configured; one that listens at a second speaker, if there is one."""
+    peers = senders_and_listener(n_senders)
+    if has_two_speakers:
+        peers.append(Peer("other", OTHER_ADDRESS, topology.LISTENER_ASN + 1, False, True, speaker=OTHER))
+    return peers
+
+
+class Loss:
+    """One loss of stages: what the listener, the kernel and the other stages notice of it."""
+
+    def __init__(self, player: Player, stages: Stages, kernel: KernelWatch, turn: int):
+        """`turn` numbers the losses; the last listener is the one looked at."""
+        self.player = player
+        self.stages = stages
+        self.kernel = kernel
+        self.listener = player.listeners[-1]
+        self.turn = turn
+        self.watch: Watch | None = None
+
+    def lose(self, victims: tuple[str, ...], is_orderly: bool = False) -> None:
+        """End the stages."""
+        self.kernel.count()
+        self.n_updates = self.listener.n_updates
+        for neighbor in self.player.neighbors:
+            neighbor.longest_silence_s = 0.0
+        self.watch = Watch(self.stages, victims, is_orderly)
+        self.watch.lose()
+
+    def wait(self) -> None:
+        """Announce a prefix, wait until all is as it should be."""
+        player, watch = self.player, self.watch
+        probes = self.probes = Probes(player.senders[0], 0.0, self.turn + 1)
+        probes.n_sent = self.turn
+        self.announced_s = time.monotonic() - watch.killed_at
+        watch.is_due.set()
+        player.probes = self.listener.probes = probes
+        player.deadline = time.monotonic() + LIMIT_S
+        player.until(lambda: probes.is_done and watch.in_step_s is not None, f"{watch.victims} to be back")
+        self.seen_s = self.announced_s + probes.delays_s[0]
+        player.run_for(QUIET_S)
+        self.cpu = watch.cpu_by_stage()
+        watch.is_over.set()
+        watch.join()
+        player.probes = self.listener.probes = None
+
+    def call_again(self, tables: dict[str, list], announced: list[Probes]) -> None:
+        """Have the neighbors of a speaker that was lost call again, and the senders tell all once more."""
+        player = self.player
+        lost = [neighbor for neighbor in player.neighbors if neighbor is not self.listener]
+        player.ignored |= {neighbor.plan.name for neighbor in lost}
+        player.deadline = time.monotonic() + LIMIT_S
+        player.until(lambda: all(neighbor.failure for neighbor in lost), "the loss of the sessions")
+        with topology.joined(topology.PEERS):
+            player.connect(lost, LIMIT_S)
+        player.ignored -= {neighbor.plan.name for neighbor in lost}
+        for probes in announced:
+            for block in wire.announce(probes.table()):
+                probes.sender.send(block)
+        player.sending.update(tables)
+        for neighbor in player.senders:
+            player.start_sending(neighbor)
+        player.until(lambda: not any(neighbor.wants_to_send for neighbor in player.senders), "the tables")
+
+    def result(self) -> dict:
+        """Return what was noticed; silence of neighbors whose session is meant to end is not looked at."""
+        watch = self.watch
+        heard = [self.listener] if self.listener.plan.name == "other" else self.player.neighbors
+        return {
+            "seen_s": self.seen_s,
+            "in_step_s": watch.in_step_s,
+            "updates": self.listener.n_updates - self.n_updates - 1,
+            "kernel": self.kernel.count() - 1,
+            "silence_s": max(neighbor.longest_silence_s for neighbor in heard),
+            "peak_mib": max(watch.peaks[name] for name in watch.victims) / 2**20,
+            "growth_percent": watch.growth_percent(),
+            "growth_mib": {name: round(size / 2**20, 1) for name, size in watch.growth_by_stage().items() if size},
+            "cpu_s": self.cpu,
+        }
 
 
 def measure(n_senders: int, size: int, choices: list[tuple[str, ...]]) -> dict[str, dict]:
     """Load a router, and lose stages in turn."""
     results = {}
-    player = make_player(n_senders, size)
-    with topology.namespaces(n_senders), Headrace(n_senders, with_kernel=True) as router:
+
+    def lose(player: Player, stages: Stages, kernel: KernelWatch, tables: dict[str, list]) -> int:
+        for turn, victims in enumerate(choices):
+            loss = Loss(player, stages, kernel, turn)
+            loss.lose(victims)
+            loss.wait()
+            results["+".join(victims)] = loss.result()
+        return len(choices)
+
+    with_table(n_senders, size, 0, lose)
+    return results
+
+
+def measure_speaker(n_senders: int, size: int) -> dict[str, dict]:
+    """Load a router with two speakers, kill one and restart it in order."""
+    results = {}
+
+    def lose(player: Player, stages: Stages, kernel: KernelWatch, tables: dict[str, list]) -> int:
+        announced = []
+        for turn, way in enumerate(("speaker", "speaker, restarted")):
+            loss = Loss(player, stages, kernel, turn)
+            loss.lose(("speaker",), is_orderly=turn == 1)
+            loss.call_again(tables, announced)
+            loss.wait()
+            announced.append(loss.probes)
+            results[way] = loss.result()
+        return len(announced)
+
+    with_table(n_senders, size, RESTART_TIME_S, lose)
+    return results
+
+
+def with_table(n_senders: int, size: int, restart_time_s: int, lose) -> None:
+    """Load a router, call `lose(player, stages, kernel, tables)`, which returns how many prefixes it has announced."""
+    player = make_player(n_senders, size, restart_time_s)
+    tables = {name: list(sending) for name, sending in player.sending.items()}
+    player.sending.update(tables)
+    peers = router_peers(n_senders, restart_time_s > 0)
+    with (
+        topology.namespaces(peers=[peer.address for peer in peers]),
+        Headrace(n_senders, with_kernel=True, peers=peers) as router,
+    ):
         kernel = KernelWatch()
         stages = Stages(router.directory / "run")
         try:
@@ -233,18 +351,14 @@ def measure(n_senders: int, size: int, choices: list[tuple[str, ...]]) -> dict[s
                 player.connect()
             player.send_tables()
             wait_for_kernel(player, stages)
-            for turn, victims in enumerate(choices):
-                name = "+".join(victims)
-                results[name] = lose(player, stages, kernel, victims, turn)
-                print(f"{n_senders} x {size}: {name}: {json.dumps(results[name])}", file=sys.stderr)
-            verdict = player.verdict()["listener"]
-            assert verdict.extra == len(choices) and not verdict.missing and not verdict.wrong, verdict
+            n_more = lose(player, stages, kernel, tables)
+            for name, verdict in player.verdict().items():
+                assert verdict.extra == n_more and not verdict.missing and not verdict.wrong, (name, verdict)
         except Exception:
             print((router.directory / "log").read_text()[-4000:], file=sys.stderr)
             raise
         finally:
             player.close()
-    return results
 
 
 def wait_for_kernel(player: Player, stages: Stages) -> None:
@@ -288,10 +402,13 @@ def main(neighbors, size, stages, pairs, json_path):
     """Measure what is noticed of the loss of each stage; needs root (network namespaces)."""
     if os.geteuid() != 0:
         raise click.ClickException("run as root: the benchmark makes network namespaces")
-    choices = [(name,) for name in stages.split(",") if name] + (list(PAIRS) if pairs else [])
+    names = [name for name in stages.split(",") if name]
+    choices = [(name,) for name in names if name != "speaker"] + (list(PAIRS) if pairs else [])
     results = {"machine": {"cores": os.cpu_count()}, "losses": {}}
     for count in (int(word) for word in neighbors.split(",") if word):
-        results["losses"][f"{count} x {size}"] = measure(count, size, choices)
+        losses = results["losses"][f"{count} x {size}"] = measure(count, size, choices) if choices else {}
+        if "speaker" in names:
+            losses |= measure_speaker(count, size)
     show(results)
     if json_path:
         json_path.write_text(json.dumps(results, indent=2) + "\n")

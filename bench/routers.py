@@ -27,6 +27,7 @@ class Peer:
     imports: bool
     exports: bool
     calls: bool = False
+    speaker: str = "0"  # the instance of Headrace's that has it
 
     @property
     def is_internal(self) -> bool:
@@ -222,6 +223,7 @@ class Headrace(Router):
             'families = ["ipv4-unicast", "ipv6-unicast"]',
             f'import = {{ default = "{"accept" if peer.imports else "reject"}" }}',
             "export = { learned_routes = true }" if peer.exports else 'export = { default = "reject" }',
+            f'speaker = "{peer.speaker}"',
         ]  # fmt: skip
         if peer.imports and not peer.exports:
             lines += [f"expected_routes = {self.expected_routes}", "maximum_prefixes = 3000000"]

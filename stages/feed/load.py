@@ -48,6 +48,7 @@ class Load:
     senders: list[tuple[Plan, Source | list]]
     listeners: list[Plan]
     time_limit_s: float = 120
+    retry_s: float = RETRY_S  # before a neighbor that was refused calls again
     n_probes: int = 0
     probe_interval_s: float = 0.0
     probes_while_loading: bool = False
@@ -178,7 +179,7 @@ class Player:
         if now > end:
             self._fail(f"{name}: {neighbor.failure}")
         if name not in retry_at:
-            retry_at[name] = now + RETRY_S
+            retry_at[name] = now + self.load.retry_s
         elif now >= retry_at[name]:
             del retry_at[name]
             self._dial(neighbor)
@@ -353,6 +354,9 @@ class Player:
                 neighbor.flush(now)
             if neighbor.is_established and not was_established:
                 self._schedule(neighbor)
+                if neighbor.plan.restart_time_s and neighbor.plan.name not in self.sources:
+                    # RFC 4724 §2: also one with nothing to tell says that this was all.
+                    neighbor.send(b"".join(wire.encode_stream((), neighbor.plan.families)))
         if neighbor.failure:
             self._unregister(neighbor)
             if neighbor.plan.name not in self.ignored:

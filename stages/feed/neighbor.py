@@ -41,6 +41,7 @@ class Plan:
     router_id: str
     families: tuple[Family, ...] = (Family.IPV4_UNICAST, Family.IPV6_UNICAST)
     hold_time_s: int = 90
+    restart_time_s: int = 0  # offered with graceful restart (RFC 4724); 0: that is not offered
     n_expected: int | None = 0
     hears: tuple[str, ...] | None = None
     target: tuple[str, int] | None = None  # None: that of the load

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from common.bgp.capabilities import Capabilities
+from common.bgp.capabilities import Capabilities, GracefulRestart
 from common.bgp.constants import HEADER_OCTETS, MAX_MESSAGE_OCTETS, NONE, Family
 from common.bgp.messages import KEEPALIVE, Notification, Open
 from common.kernels import scan
@@ -21,9 +21,16 @@ PACK_OCTETS = 1 << 20
 
 
 def open_message(plan) -> bytes:
-    """Encode the OPEN of a played neighbor: its families, four-octet AS numbers, route refresh."""
+    """Encode the OPEN of a played neighbor: its families, four-octet AS numbers, route refresh, graceful restart."""
     router_id = int.from_bytes(bytes(int(octet) for octet in plan.router_id.split(".")), "big")
-    capabilities = Capabilities(families=tuple(plan.families), asn4=plan.asn, route_refresh=True)
+    kept = tuple((family, True) for family in plan.families)
+    restart = GracefulRestart(plan.restart_time_s, has_notification=True, families=kept)
+    capabilities = Capabilities(
+        families=tuple(plan.families),
+        asn4=plan.asn,
+        route_refresh=True,
+        graceful_restart=restart if plan.restart_time_s else None,
+    )
     return Open(asn=plan.asn, hold_time_s=plan.hold_time_s, router_id=router_id, capabilities=capabilities).encode()
 
 
