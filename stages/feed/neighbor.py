@@ -41,13 +41,13 @@ class Plan:
     router_id: str
     families: tuple[Family, ...] = (Family.IPV4_UNICAST, Family.IPV6_UNICAST)
     hold_time_s: int = 90
-    restart_time_s: int = 0  # offered with graceful restart (RFC 4724); 0: that is not offered
     n_expected: int | None = 0
     hears: tuple[str, ...] | None = None
     target: tuple[str, int] | None = None  # None: that of the load
     receive_buffer_octets: int = 0  # of the kernel; 0: as the system has it
     next_hop: str = ""  # of its routes; empty: its address, see `source.next_hops`
     next_hop_6: str = ""
+    restart_time_s: int = 0  # offered with graceful restart (RFC 4724); 0: that is not offered
 
 
 @dataclass(slots=True)
