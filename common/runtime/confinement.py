@@ -67,7 +67,7 @@ def become(name: str, run_dir: Path) -> None:
         return
     if run_dir.stat().st_uid == os.geteuid():
         os.chown(run_dir, user.pw_uid, user.pw_gid)
-    death_signal = ctypes.c_int()
+    death_signal, parent = ctypes.c_int(), os.getppid()
     _libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(death_signal), 0, 0, 0)
     _libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
     os.initgroups(name, user.pw_gid)
@@ -75,6 +75,8 @@ def become(name: str, run_dir: Path) -> None:
     os.setuid(user.pw_uid)
     # A change of user takes this away (prctl(2)); without it a stage would outlive its supervisor.
     _libc.prctl(PR_SET_PDEATHSIG, death_signal.value, 0, 0, 0)
+    if death_signal.value and os.getppid() != parent:
+        os._exit(1)  # it died in between
 
 
 def allow_sockets(families: Iterable[int]) -> bool:

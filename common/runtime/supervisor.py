@@ -10,6 +10,9 @@ every page.
 Each child has a page of memory (recorder.py) where it notes that its loop turns and which batch it is handling. A child
 that has not turned for too long is killed. One that failed while it was handling a batch is started carefully: it takes
 batches apart by neighbor. If it fails at the same neighbor's routes again and again, that neighbor's session is ended.
+
+No child outlives the supervisor: if that is killed, the kernel kills all of them, those that hang too. The next one
+goes on as after the loss of every stage.
 """
 
 import contextlib
@@ -487,8 +490,12 @@ def release_pid_file(run_dir: Path, descriptor: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel send this process SIGTERM when its parent dies; exit at once if it has died already."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Have the kernel kill this process when its parent dies; exit at once if it has died already.
+
+    Nothing gentler: a stage that hangs would not hear of it, and a speaker that ends in order tells its neighbors to
+    keep nothing, where the next supervisor is to find them waiting.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 

@@ -65,9 +65,10 @@ class Router:
         path.write_text("\n".join(lines) + "\n")
         return path
 
-    def start(self) -> None:
-        """Start it and wait until its speaker answers."""
-        shutil.rmtree(self.run_dir, ignore_errors=True)
+    def start(self, is_anew: bool = True) -> None:
+        """Start it and wait until its speaker answers; `is_anew`: with nothing left of an earlier run."""
+        if is_anew:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
         command = [sys.executable, "-m", "common.cli.main", "run", str(self.write())]
         self.process = self.network.run(self.network.router, command, self.directory / "log", {"PYTHONPATH": str(ROOT)})
         wait_until(self._answers, lambda: f"an answer of the speaker\n{self.process.output()[-2000:]}")

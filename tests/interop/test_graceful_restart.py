@@ -7,6 +7,7 @@ nothing. A neighbor is killed: we keep its routes, in the kernel too, until it i
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,7 +77,10 @@ class Outside:
 
     def assert_nothing_seen(self) -> None:
         assert self._told() == self.listener
-        assert lines_about(sorted(ALL), self.kernel_log.read_text()) == []
+        self.assert_forwarding_went_on(sorted(ALL))
+
+    def assert_forwarding_went_on(self, prefixes: list[str]) -> None:
+        assert lines_about(prefixes, self.kernel_log.read_text()) == []
         self.monitor.stop()
         self.ping.process.terminate()
         wait_until(lambda: not self.ping.is_running, "the end of ping")
@@ -129,6 +133,35 @@ def test_the_speaker_is_lost(exchange, way):
         exchange.wait_for_routes(name)
     assert exchange.router.kernel_routes().keys() == ALL
     outside.assert_nothing_seen()
+
+
+def test_all_of_headrace_is_killed(exchange):
+    """Only the supervisor is killed, and no stage goes on: what is started next finds routes kept on both sides.
+
+    FRR, started not long ago, says that it restarts itself, so its routes are not waited for (RFC 4724 §4.1): it is
+    BIRD's that are looked at.
+    """
+    outside = Outside(exchange)
+    router = exchange.router
+    pids = [row["pid"] for row in router.ask("supervisor", "status")["stages"]]
+    router.stop(signal.SIGKILL)
+    wait_until(lambda: not any(is_running(pid) for pid in pids), "the end of all stages")
+    assert all(holds_all(exchange, name) for name in ROUTES)
+    router.start(is_anew=False)
+    wait_until_back(exchange, {"frr": 0})
+    exchange.wait_for_sessions(*exchange.daemons)
+    for name in exchange.daemons:
+        exchange.wait_for_routes(name)
+    assert router.kernel_routes().keys() == ALL
+    outside.assert_forwarding_went_on(ROUTES["bird"])
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_what_changed_while_the_speaker_was_away(exchange):

@@ -1,6 +1,8 @@
 """What a confined process can no longer do; each in a process of its own, as there is no way back."""
 
+import ctypes
 import os
+import signal
 import socket
 import tempfile
 import traceback
@@ -10,6 +12,7 @@ import pytest
 
 from common.runtime import confinement
 from common.runtime.rights import CAP_NET_ADMIN, capabilities, keep_only
+from common.runtime.supervisor import die_with_parent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -27,6 +30,13 @@ def in_a_process(function) -> None:
         finally:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def death_signal() -> int:
+    """Return the signal this process gets when its parent dies, 0: none."""
+    found = ctypes.c_int()
+    ctypes.CDLL(None).prctl(confinement.PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0)
+    return found.value
 
 
 def can_open(family: int, kind: int = socket.SOCK_STREAM) -> bool:
@@ -83,12 +93,14 @@ def test_capabilities_are_given_up_for_good():
 
 
 def test_another_user_keeps_the_rights_it_is_left():
-    """The run directory goes with it, and what is named next is in effect again."""
+    """The run directory goes with it, what is named next is in effect again; it ends with its parent all the same."""
     run_dir = Path(tempfile.mkdtemp(prefix="hr"))
 
     def confined():
         before = capabilities()
+        die_with_parent(os.getppid())
         confinement.become("nobody", run_dir)
+        assert death_signal() == signal.SIGKILL
         assert os.geteuid() != 0 and run_dir.stat().st_uid == os.geteuid()
         assert capabilities("CapPrm") == before and not capabilities()
         keep_only((CAP_NET_ADMIN,))
