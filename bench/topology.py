@@ -10,6 +10,7 @@ import re
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 
 NAME = "headrace-bench"
@@ -52,7 +53,7 @@ def run(*command: str) -> None:
 
 @contextmanager
 def namespaces(n_senders: int = 4, peers: list[str] | None = None, n_routers: int = 1):
-    """Make the topology, with the addresses of so many senders and a listener or those of `peers` (in 10.77.0.0/24),
+    """Make the topology, with the addresses of so many senders and a listener or those of `peers` (in 10.77.0.0/16),
     and take it away at the end.
     """
     peers = peers or [sender_address(index) for index in range(n_senders)] + [LISTENER_ADDRESS]
@@ -83,11 +84,15 @@ def _join(routers: list[str]) -> None:
 
 
 def _address(namespace: str, addresses: list[str]) -> None:
+    """Give a namespace addresses, and the IPv6 addresses with the same last two octets, all at once."""
+    words = []
     for address in addresses:
-        last = int(address.rsplit(".", 1)[1])
-        run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", "veth0")
-        run("ip", "-n", namespace, "address", "add", f"fd77::{last:x}/64", "dev", "veth0", "nodad")
-    run("ip", "-n", namespace, "link", "set", "veth0", "up")
+        last = int(IPv4Address(address)) & 0xFFFF
+        words += [f"address add {address}/16 dev veth0", f"address add fd77::{last:x}/64 dev veth0 nodad"]
+    words.append("link set veth0 up")
+    subprocess.run(
+        ["ip", "-n", namespace, "-batch", "-"], input="\n".join(words), check=True, capture_output=True, text=True
+    )
 
 
 def remove() -> None:

@@ -98,7 +98,8 @@ class PrefixMaker:
         self._begin_lengths(SHORTEST if is_wide else SHORTEST - 8, 64 if is_wide else 32)
         self._begin_reserved()
 
-    def _begin_lengths(self, shortest: int, longest: int) -> None:
+    def _begin_lengths(self, shortest: cython.uint, longest: cython.uint) -> None:
+        i: cython.Py_ssize_t
         for i in range(65536):
             if not shortest <= self._lengths[i] <= longest:
                 raise ValueError(f"no networks of length {self._lengths[i]} are made")

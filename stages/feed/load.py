@@ -10,6 +10,7 @@ import select
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from common.kernels.scan import Scanner
 from stages.feed import wire
@@ -26,6 +27,7 @@ SETTLED_S = 1.0
 QUIET_S = 0.15  # nothing heard for so long: a good time to judge
 PREPARED_OCTETS = 1 << 28  # of tables encoded before the clock starts; what is beyond is encoded while it runs
 MOST_SAMPLES = 36000
+MOST_SAMPLED = 8  # listeners, for the plot
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 
 
@@ -122,7 +124,7 @@ class Player:
                     break
             self.sending[name].rest = rest
         for neighbor in self.neighbors:
-            if neighbor.plan.n_expected is None:
+            if neighbor.plan.n_expected is None and neighbor in self.listeners:
                 n_must, n_may = self.judge.n_expected(
                     neighbor.plan.name, self.heard_by(neighbor), neighbor.plan.families
                 )
@@ -386,7 +388,8 @@ class Player:
 
     def _sample(self, now: float) -> None:
         if self.started_at and len(self.samples) < MOST_SAMPLES:
-            held = {each.plan.name: each.n_held for each in self.neighbors if each.plan.n_expected != 0}
+            listeners = (each for each in self.neighbors if each.plan.n_expected != 0)
+            held = {each.plan.name: each.n_held for each in islice(listeners, MOST_SAMPLED)}
             self.samples.append((round(now - self.started_at, 3), held))
 
     def report(self) -> dict:

@@ -8,6 +8,7 @@ Works on whole columns, a piece of the table at a time; what runs once a prefix 
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -102,19 +103,35 @@ def empty_table(family: Family) -> Table:
 
 
 def _prefix_maker(family: Family, seed: int, share: int = 65536, variant: int = 0) -> PrefixMaker:
-    lengths = _drawn_from(IPV6_LENGTHS if family.is_wide else IPV4_LENGTHS, 65536)
-    return PrefixMaker(
-        family.is_wide, seed * 2 + family.index, lengths, round(65536 / PREFIXES_PER_SET), share, variant
-    )
+    chance = round(65536 / PREFIXES_PER_SET)
+    return PrefixMaker(family.is_wide, seed * 2 + family.index, _lengths(family.is_wide), chance, share, variant)
 
 
 def set_maker(family: Family, seed: int, asn: int, next_hop: bytes, variant: int) -> SetMaker:
     """Return what makes the attribute sets of one neighbor."""
+    own = (seed * 1_000_003 + variant) * 2 + family.index
+    return SetMaker(own, asn, next_hop, _path_lengths(), _as_numbers(seed))
+
+
+# What all neighbors of a load have in common is made once.
+
+
+@cache
+def _lengths(is_wide: bool) -> np.ndarray:
+    return _drawn_from(IPV6_LENGTHS if is_wide else IPV4_LENGTHS, 65536)
+
+
+@cache
+def _path_lengths() -> np.ndarray:
+    return _drawn_from(PATH_LENGTHS, 256)
+
+
+@cache
+def _as_numbers(seed: int) -> np.ndarray:
+    """Return the AS numbers that paths are made of."""
     rng = np.random.default_rng([seed, 3])
     pool = np.concatenate([rng.integers(1, 23456, 20000), rng.integers(24000, 64000, 20000)])
-    pool = np.concatenate([pool, rng.integers(131072, 400000, 35000)]).astype(np.uint32)
-    own = (seed * 1_000_003 + variant) * 2 + family.index
-    return SetMaker(own, asn, next_hop, _drawn_from(PATH_LENGTHS, 256), pool)
+    return np.concatenate([pool, rng.integers(131072, 400000, 35000)]).astype(np.uint32)
 
 
 def _drawn_from(shares: dict[int, float], n: int) -> np.ndarray:

@@ -32,6 +32,7 @@ class Promises:
     def __init__(self, run_dir: Path, instance: str):
         self._path = Path(run_dir) / f"speaker.{instance}.promises"
         self._present: dict[str, Promise] = {}
+        self._is_written = True
         # Of an earlier process, from neighbors that have not been heard since.
         self.open: dict[str, Promise] = {}
 
@@ -49,25 +50,32 @@ class Promises:
         self._present = dict(self.open)
 
     def note(self, name: str, families: Iterable[Family], router_id: int, local_address: str) -> None:
-        """Note in which families a neighbor whose session is up has agreed."""
+        """Note in which families a neighbor whose session is up has agreed; none: nothing is to be expected."""
         promise = Promise(tuple(sorted(family.label for family in families)), router_id, local_address)
-        if self._present.get(name) != promise:
+        if not promise.families:
+            self.forget(name)
+        elif self._present.get(name) != promise:
             self._present[name] = promise
-            self._write()
+            self._is_written = False
 
     def forget(self, name: str) -> None:
         """Note that nothing is to be expected of a neighbor any more."""
         self.open.pop(name, None)
         if self._present.pop(name, None):
-            self._write()
+            self._is_written = False
 
     def forget_all(self) -> None:
         """Note that nothing is to be expected of anybody: the sessions have ended for good."""
         self.open.clear()
         self._present.clear()
-        self._write()
+        self._is_written = False
+        self.write()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write what has been noted since the last time; once a turn, however many sessions came up in it."""
+        if self._is_written:
+            return
+        self._is_written = True
         beside = self._path.with_suffix(".new")
         try:
             beside.write_text(json.dumps({name: asdict(promise) for name, promise in self._present.items()}))

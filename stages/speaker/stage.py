@@ -163,6 +163,7 @@ class Speaker(Stage):
 
     def tidy(self) -> None:
         self._regulate_reading()
+        self.promises.write()
         if self._collecting is None and self._has_garbage():
             self._collecting = self.context.loop.call_later(COLLECT_INTERVAL_S, self._collect)
 

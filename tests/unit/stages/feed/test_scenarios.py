@@ -13,17 +13,16 @@ from stages.feed.scenario import ScenarioError
 from tests.unit.stages.feed.router import ASN, InProcessRouter
 
 SMALL = {"full-table": 3000, "four-tables": 1000, "churn": 1000, "flap": 400, "new-neighbor": 2000, "slow-reader": 3000,
-         "garbage": 200, "route-server": 300, "mesh": 1200}  # fmt: skip
+         "garbage": 200, "route-server": 300, "mesh": 1200,
+         "thousand": 100}  # fmt: skip
 
 
 def localized(name: str) -> str:
     """Return a shipped scenario on loopback addresses, with next hops a router accepts, and short."""
-    text = scenarios.text_of(name).replace("10.77.0.", "127.0.0.")
-    text = re.sub(
-        r"(?m)^address = \"127\.0\.0\.(\d+)\"\nasn", r'next_hop = "10.77.0.9"\naddress = "127.0.0.\1"\nasn', text
-    )
+    text = re.sub(r"10\.77\.([01])\.", r"127.0.\1.", scenarios.text_of(name))
+    text = re.sub(r"(?m)^address = \"(127\.0\.\d\.\d+)\"\nasn", r'next_hop = "10.77.0.9"\naddress = "\1"\nasn', text)
     text = re.sub(r"seconds = [\d.]+", "seconds = 0.6", text)
-    return re.sub(r"pause_s = [\d.]+", "pause_s = 0.1", text).replace("count = 100\n", "count = 6\n")
+    return re.sub(r"pause_s = [\d.]+", "pause_s = 0.1", text).replace("count = 100", "count = 6")
 
 
 def perform(name: str) -> dict:
