@@ -13,7 +13,8 @@ import cython
 import numpy as np
 
 ELSEWHERE = 0xFFFFFFFF
-QUEUED, UNCONFIRMED, BESIDE = 1, 2, 4  # flags; BESIDE: a route of others stands beside ours, same prefix and metric
+QUEUED, UNCONFIRMED, BESIDE, SENT = 1, 2, 4, 8
+"""Flags. BESIDE: a route of others stands beside ours, same prefix and metric. SENT: the kernel's answer is awaited."""
 N_UNCONFIRMED, N_WANTED = 256, 257  # places in `tally`, after the errnos
 TALLY = 258
 
@@ -21,6 +22,7 @@ ELSEWHERE_WAY = cython.declare(cython.uint, 0xFFFFFFFF)
 IS_QUEUED = cython.declare(cython.uchar, 1)
 IS_UNCONFIRMED = cython.declare(cython.uchar, 2)
 IS_BESIDE = cython.declare(cython.uchar, 4)
+IS_SENT = cython.declare(cython.uchar, 8)
 AT_UNCONFIRMED = cython.declare(cython.Py_ssize_t, 256)
 AT_WANTED = cython.declare(cython.Py_ssize_t, 257)
 INSTALL = cython.declare(cython.uchar, 1)  # as kernels.netlink numbers them
@@ -96,21 +98,25 @@ def take(
     is_usable: cython.const[cython.uchar][::1],
     tally: cython.longlong[::1],
 ):
-    """Take rows from the queue and return (rows, actions, targets, idle): what is to be done, and rows with nothing.
+    """Take rows from the queue and return (rows, actions, targets, idle, later).
 
-    A route whose way cannot be used is to be absent. `idle` are rows neither wanted nor installed: nobody needs them.
-    Where a route of others stands beside ours, the kernel might replace that one: ours is removed instead, and comes
-    back when there is room (see `settle`).
+    rows, actions, targets: what is to be done, of rows that are marked as sent until they are settled. idle: rows
+    neither wanted nor installed, which nobody needs. later: rows to be queued again, as their answer is awaited.
+
+    A route whose way cannot be used is to be absent. Where a route of others stands beside ours, the kernel might
+    replace that one: ours is removed instead, and comes back when there is room (see `settle`).
     """
     n: cython.Py_ssize_t = queue.shape[0]
     rows_column, targets_column = np.empty(n, np.uint32), np.empty(n, np.uint32)
-    actions_column, idle_column = np.empty(n, np.uint8), np.empty(n, np.uint32)
+    actions_column, idle_column, later_column = np.empty(n, np.uint8), np.empty(n, np.uint32), np.empty(n, np.uint32)
     rows: cython.uint[::1] = memoryview(rows_column)
     targets: cython.uint[::1] = memoryview(targets_column)
     actions: cython.uchar[::1] = memoryview(actions_column)
     idle: cython.uint[::1] = memoryview(idle_column)
+    later: cython.uint[::1] = memoryview(later_column)
     n_rows: cython.Py_ssize_t = 0
     n_idle: cython.Py_ssize_t = 0
+    n_later: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
     row: cython.uint
     target: cython.uint
@@ -118,6 +124,10 @@ def take(
         for i in range(n):
             row = queue[i]
             if not flags[row] & IS_QUEUED:
+                continue
+            if flags[row] & IS_SENT:
+                later[n_later] = row
+                n_later += 1
                 continue
             flags[row] &= ~IS_QUEUED & 0xFF
             target = wanted[row] if is_usable[wanted[row]] else 0
@@ -131,11 +141,18 @@ def take(
                 continue
             if flags[row] & IS_BESIDE and installed[row] != 0:
                 target = 0
+            flags[row] |= IS_SENT
             rows[n_rows] = row
             targets[n_rows] = target
             actions[n_rows] = REMOVE if target == 0 else INSTALL if installed[row] == 0 else REPLACE
             n_rows += 1
-    return rows_column[:n_rows], actions_column[:n_rows], targets_column[:n_rows], idle_column[:n_idle]
+    return (
+        rows_column[:n_rows],
+        actions_column[:n_rows],
+        targets_column[:n_rows],
+        idle_column[:n_idle],
+        later_column[:n_later],
+    )
 
 
 def settle(
@@ -153,8 +170,8 @@ def settle(
     """Account the kernel's answers (errno, 0: done) to the rows and return (refused, idle, again).
 
     refused: indices into `rows` of what was not done; its trouble is in the column. Nothing is lost by removing
-    a route that is not there (ESRCH, ENOENT). idle: rows neither wanted nor installed any more. again: rows that made
-    room for the route of others beside them, and are to be installed when there is room.
+    a route that is not there (ESRCH, ENOENT). idle: rows neither wanted nor installed any more, nor queued. again: rows
+    that made room for the route of others beside them, and are to be installed when there is room.
     """
     n: cython.Py_ssize_t = rows.shape[0]
     refused_column, idle_column, again_column = np.empty(n, np.uint32), np.empty(n, np.uint32), np.empty(n, np.uint32)
@@ -169,6 +186,7 @@ def settle(
     with cython.nogil:
         for i in range(n):
             row = rows[i]
+            flags[row] &= ~IS_SENT & 0xFF
             if errors[i] != 0 and not (actions[i] == REMOVE and (errors[i] == ESRCH or errors[i] == ENOENT)):
                 if trouble[row] != 0:
                     tally[trouble[row]] -= 1
@@ -187,8 +205,9 @@ def settle(
             installed[row] = targets[i]
             if targets[i] == 0 and wanted[row] == 0:
                 flags[row] &= ~IS_BESIDE & 0xFF
-                idle[n_idle] = row
-                n_idle += 1
+                if not flags[row] & IS_QUEUED:
+                    idle[n_idle] = row
+                    n_idle += 1
             elif flags[row] & IS_BESIDE:
                 flags[row] &= ~IS_BESIDE & 0xFF
                 again[n_again] = row

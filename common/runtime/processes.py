@@ -4,6 +4,7 @@ Owns nothing; reads /proc and the limits of resources.
 """
 
 import contextlib
+import os
 import resource
 
 RESERVED_DESCRIPTORS = 64
@@ -18,6 +19,13 @@ def raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def take_precedence(nice: int) -> None:
+    """Lower this process's nice value to `nice`, if it may: not without CAP_SYS_NICE, and never the other way."""
+    if nice < os.getpriority(os.PRIO_PROCESS, 0):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 def is_reserved(descriptor: int) -> bool:

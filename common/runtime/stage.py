@@ -30,7 +30,7 @@ from common.runtime.log import LEVELS, Log, event
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.notify import Notifier
-from common.runtime.processes import memory_octets, raise_descriptor_limit
+from common.runtime.processes import memory_octets, raise_descriptor_limit, take_precedence
 from common.runtime.recorder import Recorder
 from common.runtime.rights import keep_only
 
@@ -71,6 +71,8 @@ class Stage:
     """Capabilities needed after the start; in a process of its own all others are given up. None: keeps what it has."""
     SOCKETS: ClassVar[tuple[int, ...]] = (socket.AF_UNIX,)
     """Address families of the sockets it opens; no others are left to a process of its own that root starts."""
+    NICE: ClassVar[int] = 0
+    """Its nice value, if the process may choose: below 0, it comes first where stages compete for a processor."""
 
     def __init__(self, config: Config, instance: str, context: Context):
         self.config = config
@@ -324,6 +326,7 @@ def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder
     """
     set_title(f"hr-{name}.{instance}")
     raise_descriptor_limit()
+    take_precedence(stage_class(name).NICE)
     missing = confine(stage_class(name), config) if os.geteuid() == 0 else []
     context = make_context(config, name, instance, recorder)
     if missing:

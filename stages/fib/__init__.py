@@ -13,5 +13,7 @@ when the rib's snapshot has ended has changed the differences only.
 What others do to our routes is noticed and repaired, but never at the cost of a route of theirs: where one stands in
 the way, ours is counted as failed, with the reason, until there is room.
 
-The kernel is the slowest reader. Credit for batches goes back to the rib only while the queue is short.
+The kernel is the slowest reader. It works through batches in threads of their own, one a family (`sender.py`), while
+the next are planned; only plans and queues change before it has answered. Credit for batches goes back to the rib only
+while the queue is short.
 """

@@ -1,14 +1,16 @@
 """The kernel as the fib sees it: requests with answers, batches of route changes, dumps, notifications.
 
-Owns three netlink sockets (for requests, for notifications about routes, for those about links and objects) and the
-sequence numbers. Never decides anything. Notifications of what the request socket did itself are dropped by the kernel.
+Owns three netlink sockets (for requests, for notifications about routes, for those about links and objects) and a
+sender of route changes for each family. Never decides anything. Notifications of what we did ourselves are dropped by
+the kernel.
 """
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import AF_INET, AF_INET6
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +19,11 @@ from stages.fib import messages
 from stages.fib.memory import this_world
 from stages.fib.messages import Kind
 from stages.fib.netlink_socket import NetlinkSocket, Overrun, inside
+from stages.fib.sender import ANSWER_TIME_S, Sender, Sent
 
 BATCH_ROUTES = 2048  # measured: larger is not faster, and one batch takes the kernel about 6 ms
-ANSWER_TIME_S = 5.0
 EVENT_GROUPS = (1, 32)  # RTNLGRP_LINK, _NEXTHOP
 ROUTE_GROUPS = (7, 11)  # RTNLGRP_IPV4_ROUTE, _IPV6_ROUTE
-UNANSWERED = -1
 COMPAT_MODE = Path("/proc/sys/net/ipv4/nexthop_compat_mode")
 
 
@@ -43,23 +44,26 @@ class Kernel:
         with inside(namespace):
             self.world = this_world()
             self.requests = NetlinkSocket()
+            # Linux 6.16 and later changes IPv6 routes without the lock that IPv4 routes take: both go in at once.
+            room_octets = netlink.request_limit(batch_routes, messages.common_attributes(table, metric))
+            self._senders = {family: Sender(room_octets) for family in (AF_INET, AF_INET6)}
             # Of links and objects by themselves, so that a storm of routes cannot hide that a link is down.
             self.events = NetlinkSocket(EVENT_GROUPS, slots=64, slot_octets=8192)
             self.notifications = NetlinkSocket(ROUTE_GROUPS, slots=256, slot_octets=8192)
         for socket in self.listening:
-            socket.drop_caused_by(self.requests.port)
-        self.n_requests = 0
+            socket.drop_caused_by(self.requests.port, *(sender.port for sender in self._senders.values()))
         self.n_dumps = 0  # of whole tables
-        self._sequence = 1
+        self._sequence = 0
         self._common = np.frombuffer(messages.common_attributes(table, metric), np.uint8)
         self._headers = {
             family: np.frombuffer(messages.route_header(family, table, protocol), np.uint8)
             for family in (AF_INET, AF_INET6)
         }
-        self._out = np.zeros(netlink.request_limit(batch_routes, self._common), np.uint8)
 
     def close(self) -> None:
         """Give the sockets back; what was installed stays."""
+        for sender in self._senders.values():
+            sender.close()
         self.requests.close()
         for socket in self.listening:
             socket.close()
@@ -86,8 +90,12 @@ class Kernel:
     # ---- requests -----------------------------------------------------------------------------------------------
 
     def request(self, make) -> tuple[int, str]:
-        """Send the one request `make(sequence)` and return the kernel's answer: (errno or 0, its words)."""
-        sequence = self._take_sequences(1)
+        """Send the one request `make(sequence)` and return the kernel's answer: (errno or 0, its words).
+
+        What routes were begun before are in the kernel by then: the order of all requests is that of the calls.
+        """
+        self.wait()
+        sequence = self._take_sequence()
         self.requests.send(make(sequence))
         try:
             for datagram in self._datagrams():
@@ -99,14 +107,45 @@ class Kernel:
             return errno.ENOBUFS, "the answer was lost"
         return errno.ETIMEDOUT, "no answer"
 
-    def change(self, family: int, actions, hi, lo, length, targets, ways) -> np.ndarray:
-        """Install, replace and remove at most `batch_routes` routes; return the errno of each (0: done).
+    def begin(self, token: Any, family: int, actions, hi, lo, length, targets, ways) -> None:
+        """Begin to install, replace and remove at most `batch_routes` routes, where there is room.
 
-        UNANSWERED: the answer was lost, so the route may be either way. `ways` has the columns by way.
+        Its answers are the errno of each (0: done; UNANSWERED: the answer was lost, so the route may be either way).
+        `ways` has the columns by way; `token` comes back with the answers.
         """
-        first = self._take_sequences(len(actions))
-        size = netlink.write_requests(
-            self._out,
+        self._senders[family].begin(token, len(actions), self._writer(family, actions, hi, lo, length, targets, ways))
+
+    def change(self, family: int, actions, hi, lo, length, targets, ways) -> np.ndarray:
+        """Do the same and wait for the answers; nothing else may be on the way."""
+        write = self._writer(family, actions, hi, lo, length, targets, ways)
+        return self._senders[family].exchange(len(actions), write)
+
+    def has_room(self, family: int) -> bool:
+        """Tell whether another batch of a family can be begun."""
+        return self._senders[family].has_room
+
+    @property
+    def n_on_the_way(self) -> int:
+        """Batches that are begun and not answered."""
+        return sum(sender.n_on_the_way for sender in self._senders.values())
+
+    def answered(self) -> list[Sent]:
+        """Return the batches answered since the last call."""
+        return [sent for sender in self._senders.values() for sent in sender.answered()]
+
+    def wait(self) -> None:
+        """Wait until nothing is on the way."""
+        for sender in self._senders.values():
+            sender.wait()
+
+    @property
+    def bells(self) -> list[int]:
+        """Return descriptors that are readable while something was answered and not asked for."""
+        return [sender.bell for sender in self._senders.values()]
+
+    def _writer(self, family: int, actions, hi, lo, length, targets, ways) -> Callable[[np.ndarray, int], int]:
+        return lambda room, first: netlink.write_requests(
+            room,
             first,
             family == AF_INET6,
             self._headers[family],
@@ -121,39 +160,15 @@ class Kernel:
             ways.length[family],
             ways.octets[family],
         )
-        errors = np.zeros(len(actions), np.int32)
-        errors[-1] = UNANSWERED
-        self.requests.send(self._out[:size])
-        try:
-            self._account(first, errors)
-        except Overrun:
-            _drain(self.requests)
-            errors[errors == 0] = UNANSWERED
-        if errors[-1] == UNANSWERED:
-            errors[errors == 0] = UNANSWERED
-        return errors
 
     def discard_notifications(self) -> None:
         """Read all notifications about routes and look at none: what they are about is about to be read anew."""
-        _drain(self.notifications)
+        self.notifications.drain()
 
-    def _account(self, first: int, errors: np.ndarray) -> None:
-        """Read answers until that of the last request is there."""
-        while errors[-1] == UNANSWERED:
-            lengths = self.requests.receive()
-            if len(lengths):
-                netlink.scan_replies(self.requests.octets, self.requests.slot_octets, lengths, first, errors)
-            elif not self.requests.wait(ANSWER_TIME_S):
-                return
-
-    def _take_sequences(self, n: int) -> int:
-        """Return the first of `n` sequence numbers; 0 is left to notifications."""
-        if self._sequence + n > 0xFFFFFFFF:
-            self._sequence = 1
-        first = self._sequence
-        self._sequence += n
-        self.n_requests += n
-        return first
+    def _take_sequence(self) -> int:
+        """Return the next sequence number; 0 is left to notifications."""
+        self._sequence = self._sequence + 1 if self._sequence < 0xFFFFFFFF else 1
+        return self._sequence
 
     def _datagrams(self) -> Iterator[bytes]:
         """Give what the request socket receives until nothing comes for too long."""
@@ -180,7 +195,7 @@ class Kernel:
         """Give the routes of a table, of one protocol unless that is 0, in parts; each is good until the next."""
         scan = netlink.RouteScan()
         self.n_dumps += 1
-        sequence = self._take_sequences(1)
+        sequence = self._take_sequence()
         self.requests.send(messages.dump_routes(sequence, family, table, protocol))
         while self.requests.wait(ANSWER_TIME_S):
             lengths = self.requests.receive()
@@ -197,7 +212,7 @@ class Kernel:
 
     def _dump(self, make) -> Iterator[tuple[int, bytes]]:
         """Give (type, body) of each message of a dump."""
-        sequence = self._take_sequences(1)
+        sequence = self._take_sequence()
         self.requests.send(make(sequence))
         for datagram in self._datagrams():
             for kind, flags, answered, body in messages.messages_of(datagram):
@@ -210,12 +225,3 @@ class Kernel:
                     raise OSError(code, text or os.strerror(code))
                 yield kind, body
         raise TimeoutError("the kernel's dump did not end")
-
-
-def _drain(socket: NetlinkSocket) -> None:
-    while True:
-        try:
-            if not len(socket.receive()):
-                return
-        except Overrun:
-            continue

@@ -104,24 +104,29 @@ class NetlinkSocket:
         start = slot * self.slot_octets
         return self.octets[start : start + int(self._lengths[slot])].tobytes()
 
+    def drain(self) -> None:
+        """Read all that is waiting and look at none of it."""
+        while True:
+            with contextlib.suppress(Overrun):
+                if not len(self.receive()):
+                    return
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until something can be read; tell whether it can."""
         return bool(select.select([self._socket], [], [], timeout_s)[0])
 
-    def drop_caused_by(self, port: int) -> None:
-        """Have the kernel drop messages whose nlmsg_pid is `port`, before they take room in the buffer.
+    def drop_caused_by(self, *ports: int) -> None:
+        """Have the kernel drop messages whose nlmsg_pid is one of `ports`, before they take room in the buffer.
 
         A filter in classic BPF; its loads are in network order, whatever order the message is in.
         """
-        instructions = struct.pack(
-            "=HBBIHBBIHBBIHBBI",
-            *(0x20, 0, 0, 12),  # load the word at 12: nlmsg_pid
-            *(0x15, 0, 1, socket.htonl(port)),  # unless equal, skip one
-            *(0x06, 0, 0, 0),  # drop
-            *(0x06, 0, 0, 0xFFFFFFFF),  # keep
-        )
-        held = ctypes.create_string_buffer(instructions)
-        program = struct.pack("@HL", 4, ctypes.addressof(held))
+        instruction = struct.Struct("=HBBI")
+        instructions = [(0x20, 0, 0, 12)]  # load the word at 12: nlmsg_pid
+        for k, port in enumerate(ports):
+            instructions.append((0x15, len(ports) - k, 0, socket.htonl(port)))  # if equal, to the last
+        instructions += [(0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)]  # keep; drop
+        held = ctypes.create_string_buffer(b"".join(instruction.pack(*one) for one in instructions))
+        program = struct.pack("@HL", len(instructions), ctypes.addressof(held))
         self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
     def _size_buffers(self, n_octets: int) -> None:

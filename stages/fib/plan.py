@@ -18,8 +18,8 @@ from common.bus.schema import BestChanges
 from common.kernels import netlink
 from common.kernels import plan as steps
 from common.kernels.prefixes import PrefixTable
-from stages.fib.kernel import UNANSWERED
 from stages.fib.messages import Gateway
+from stages.fib.sender import UNANSWERED
 from stages.fib.ways import Consequence, Ways
 
 EIO = 5  # what a row without an answer is in trouble with
@@ -304,11 +304,12 @@ class Plan:
     def take(self, limit: int) -> Work | None:
         """Take at most `limit` rows from the queue; None if nothing is to be done for them."""
         queue = self._pop(limit)
-        rows, actions, targets, idle = steps.take(
+        rows, actions, targets, idle, later = steps.take(
             queue, self.wanted, self.installed, self.flags, self.trouble, self.ways.is_usable, self.tally
         )
         if len(idle):
             self.prefixes.release(idle)
+        self._push(later)
         return Work(rows, actions, targets) if len(rows) else None
 
     def settle(self, work: Work, errors: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import AF_INET, AF_INET6, AF_NETLINK, AF_UNIX
@@ -38,7 +39,7 @@ from stages.fib.memory import Memory
 from stages.fib.messages import NLM_F_REPLACE, TABLE_LOCAL, TABLE_MAIN, Kind
 from stages.fib.netlink_socket import Overrun
 from stages.fib.nexthop_source import NextHopSource, NextHopTable
-from stages.fib.plan import Filter, Plan, Work
+from stages.fib.plan import Filter, Plan
 from stages.fib.resolver import Resolver
 from stages.fib.ways import FIRST_OBJECT, OBJECTS_PER_INSTANCE, Consequence, Ways
 
@@ -53,8 +54,20 @@ NO_MEMORY = (errno.ENOMEM, errno.ENOBUFS)
 NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENODEV)
 NO_OBJECT = (errno.EINVAL, errno.ENOENT)
 NOTIFICATION_ROUNDS = 64
+TURNS = 4  # batches begun in one step
 # After lost notifications the table is read when nobody has changed a route for a while, or at the latest:
 QUIET_S, QUIET_LIMIT_S = 0.5, 30.0
+
+
+@dataclass(slots=True)
+class Refusal:
+    """What the kernel refused of one batch, each with its errno."""
+
+    family: Family
+    rows: np.ndarray
+    actions: np.ndarray
+    targets: np.ndarray
+    codes: np.ndarray
 
 
 class FibStage(Stage):
@@ -66,6 +79,7 @@ class FibStage(Stage):
     GATHER_S: ClassVar[float] = 0.005  # notifications about routes are taken in no more often than this
     RIGHTS = (CAP_NET_ADMIN,)
     SOCKETS = (AF_UNIX, AF_NETLINK)
+    NICE = -10  # a table takes it longest of all stages, and only what is in the kernel carries traffic
 
     @classmethod
     def rights_to_start(cls, config: Config) -> tuple[int, ...]:
@@ -95,6 +109,7 @@ class FibStage(Stage):
         self._refresh_timer: Timer | None = None
         self._retry_s = FIRST_RETRY_S
         self._known_troubles: set[tuple[Family, int]] = set()
+        self._refusals: list[Refusal] = []
         self._was_busy = False
         self._is_settled = False  # the kernel has had all of the last snapshot
         self.forwarding = Forwarding(config)
@@ -125,6 +140,8 @@ class FibStage(Stage):
         loop = self.context.loop
         for socket in self.kernel.listening:
             loop.add_reader(socket.fileno(), partial(self._on_readable, socket))
+        for bell in self.kernel.bells:
+            loop.add_reader(bell, lambda: None)  # `step` looks
         loop.call_later(FIRST_RETRY_S, self._on_retry)
         loop.call_later(SWEEP_S, self._on_sweep)
         for family in self.plans:
@@ -222,8 +239,9 @@ class FibStage(Stage):
     def drain(self) -> None:
         if self.kernel is None:
             return
-        for socket in self.kernel.listening:
-            self.context.loop.remove(socket.fileno())
+        for descriptor in (*(socket.fileno() for socket in self.kernel.listening), *self.kernel.bells):
+            self.context.loop.remove(descriptor)
+        self._come_to_rest()
         if self.settings.on_exit == "remove":
             self._remove_all()
         self.kernel.close()
@@ -235,6 +253,7 @@ class FibStage(Stage):
             plan.remove_unconfirmed()
             while plan.n_queued:
                 self._change(plan, family)
+                self._come_to_rest()
         self.ways.need(*(np.empty(0, dtype) for dtype in (np.uint64, np.uint64, np.uint8)))
         self.ways.remove_unused()  # groups
         self.ways.remove_unused()  # their members
@@ -315,6 +334,7 @@ class FibStage(Stage):
         monotonic = self.context.clock.monotonic
         start = monotonic()
         self._is_reread_due = False
+        self._come_to_rest()
         self.kernel.discard_notifications()
         states = (self.kernel.nexthops() or []) if self.ways.has_objects else []
         found = {state.identifier: state for state in states}
@@ -390,6 +410,10 @@ class FibStage(Stage):
                 continue
             if not len(lengths):
                 return
+            # What others did is told of a table that has all of ours; and what became of links before is known first.
+            self._come_to_rest()
+            if socket is kernel.notifications:
+                self._take_notifications(kernel.events)
             scan = self._scan
             scan.clear()
             if scan.scan(socket.octets, socket.slot_octets, lengths):
@@ -503,6 +527,7 @@ class FibStage(Stage):
         self._refresh_from = monotonic() + 10 * (monotonic() - start)
 
     def _resolve(self, numbers: list[int]) -> None:
+        self._come_to_rest()
         self._apply(self.ways.refresh(numbers))
         for number in numbers:
             way = self.ways.by_number[number]
@@ -540,6 +565,9 @@ class FibStage(Stage):
     def step(self) -> bool:
         if self.kernel is None:
             return False
+        self._account()
+        if self._refusals:
+            self._handle_refusals()
         if self._is_reread_due:
             when = max(min(self._heard_at + QUIET_S, self._overrun_at + QUIET_LIMIT_S), self._reread_from)
             if self.context.clock.monotonic() >= when:
@@ -548,33 +576,52 @@ class FibStage(Stage):
                 self._wake_at(when)
         if self._is_stale:
             self._refresh_ways()
-        n_queued = sum(plan.n_queued for plan in self.plans.values())
-        if n_queued and self.context.clock.monotonic() < self._paused_until:
+        is_more = False
+        if self.context.clock.monotonic() >= self._paused_until:
+            is_more = self._take_turns()
+        elif self.n_queued:
             self._wake_at(self._paused_until)
-            return False
-        if n_queued:
-            self._take_turn()
-        n_queued = sum(plan.n_queued for plan in self.plans.values())
-        if n_queued < QUEUE_LIMIT:
+        if self.n_queued < QUEUE_LIMIT:
             self._grant()
-        if not n_queued and not self._is_settled:
+        if not self.n_queued and not self.kernel.n_on_the_way:
+            self._note_in_step()
+        return is_more
+
+    @property
+    def n_queued(self) -> int:
+        """Rows that wait for the kernel."""
+        return sum(plan.n_queued for plan in self.plans.values())
+
+    def _note_in_step(self) -> None:
+        """Note that the kernel has all there is."""
+        if not self._is_settled:
             self._is_settled = all(plan.is_confirmed for plan in self.plans.values())
             if self._is_settled:
                 self.forwarding.note()
-        if self._was_busy and not n_queued:
+        if self._was_busy:
             self._was_busy = False
             event(self.context.log, "kernel-in-step", "debug", routes=sum(p.n_installed for p in self.plans.values()))
-        return n_queued > 0
 
-    def _take_turn(self) -> None:
-        """Make a batch of changes; the families take turns, so a full table of one does not hold up the other."""
+    def _take_turns(self) -> bool:
+        """Begin batches of changes, a few at most; return True if there is more, and room for it.
+
+        The families take turns, so a full table of one does not hold up the other.
+        """
+        for _ in range(TURNS):
+            if not self._take_turn():
+                return False
+        return True
+
+    def _take_turn(self) -> bool:
+        """Begin the next batch; return False if there is nothing to begin, or no room."""
         families = list(self.plans)
         for i in range(len(families)):
             family = families[(self._turn + i) % len(families)]
-            if self.plans[family].n_queued:
+            plan = self.plans[family]
+            if plan.n_queued and self.kernel.has_room(plan.family) and self._change(plan, family):
                 self._turn = families.index(family) + 1
-                self._change(self.plans[family], family)
-                return
+                return True
+        return False
 
     def _wake_at(self, when: float) -> None:
         if self._wake_timer is None or not self._wake_timer.is_pending:
@@ -586,28 +633,46 @@ class FibStage(Stage):
                 self.followers[family].grant(owed)
                 self._owed[family] = 0
 
-    def _change(self, plan: Plan, family: Family) -> None:
-        """Make one batch of changes in the kernel."""
+    def _change(self, plan: Plan, family: Family) -> bool:
+        """Begin one batch of changes; return False if all that is queued waits for an answer of the kernel first."""
         # A replacement must not meet a route of others we have been told of: what waits is read first.
         for socket in self.kernel.listening:
             self._take_notifications(socket)
+        n_before = plan.n_queued
         work = plan.take(BATCH_ROUTES)
         if work is None:
-            return
-        refused = plan.settle(work, self._ask(plan, work.actions, work.rows, work.targets))
-        if len(refused):
-            self._handle_refused(family, plan, work, refused)
-        elif self._pause_s > FIRST_PAUSE_S:
-            self._pause_s = FIRST_PAUSE_S
+            return plan.n_queued < n_before
+        prefixes = _prefixes_in(plan, work.rows)
+        self.kernel.begin((family, work), plan.family, work.actions, *prefixes, work.targets, self.ways)
+        return True
 
-    def _ask(self, plan: Plan, actions: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        prefixes = plan.prefixes
-        hi, lo, length = prefixes.hi(rows), prefixes.lo(rows), prefixes.length(rows)
-        return self.kernel.change(plan.family, actions, hi, lo, length, targets, self.ways)
+    def _account(self) -> None:
+        """Note what the kernel has answered."""
+        for sent in self.kernel.answered():
+            family, work = sent.token
+            plan = self.plans[family]
+            refused = plan.settle(work, sent.errors)
+            if len(refused):
+                rows = work.rows[refused]
+                codes = plan.trouble[rows]
+                self._refusals.append(Refusal(family, rows, work.actions[refused], work.targets[refused], codes))
+            elif self._pause_s > FIRST_PAUSE_S:
+                self._pause_s = FIRST_PAUSE_S
 
-    def _handle_refused(self, family: Family, plan: Plan, work: Work, refused: np.ndarray) -> None:
+    def _come_to_rest(self) -> None:
+        """Wait until the kernel has answered all it was sent, and note it: the plan says what is in the kernel."""
+        self.kernel.wait()
+        self._account()
+
+    def _handle_refusals(self) -> None:
+        self._come_to_rest()
+        refusals, self._refusals = self._refusals, []
+        for refusal in refusals:
+            self._handle_refusal(refusal, self.plans[refusal.family])
+
+    def _handle_refusal(self, refusal: Refusal, plan: Plan) -> None:
         """Do about each refusal what its cause asks for; all are tried again later in any case."""
-        rows, codes = work.rows[refused], plan.trouble[work.rows[refused]]
+        rows, codes = refusal.rows, refusal.codes
         if np.isin(codes, NO_MEMORY).any():
             plan.put_back(rows[np.isin(codes, NO_MEMORY)])
             self._paused_until = self.context.clock.monotonic() + self._pause_s
@@ -615,33 +680,33 @@ class FibStage(Stage):
         self._is_stale |= bool(np.isin(codes, NO_WAY).any())
         is_without_object = np.isin(codes, NO_OBJECT)
         if is_without_object.any() and self.ways.has_objects:
-            targets = np.unique(work.targets[refused][is_without_object])
+            targets = np.unique(refusal.targets[is_without_object])
             self._apply(self.ways.restore(targets[targets != 0].tolist()))
-        in_the_way = rows[(codes == errno.EEXIST) & (work.actions[refused] == netlink.INSTALL)]
+        in_the_way = rows[(codes == errno.EEXIST) & (refusal.actions == netlink.INSTALL)]
         if len(in_the_way):
             self._clear_own(plan, in_the_way)
-        self._log_refused(family, plan, work, refused)
+        self._log_refusal(refusal, plan)
 
     def _clear_own(self, plan: Plan, rows: np.ndarray) -> None:
         """Find out who is in the way: what is ours (it was thought gone) is removed, and installed again.
 
         A removal names our protocol, so the kernel removes nothing of others.
         """
-        errors = self._ask(plan, np.full(len(rows), netlink.REMOVE, np.uint8), rows, np.zeros(len(rows), np.uint32))
+        actions, targets = np.full(len(rows), netlink.REMOVE, np.uint8), np.zeros(len(rows), np.uint32)
+        errors = self.kernel.change(plan.family, actions, *_prefixes_in(plan, rows), targets, self.ways)
         plan.put_back(rows[errors == 0])
 
-    def _log_refused(self, family: Family, plan: Plan, work: Work, refused: np.ndarray) -> None:
+    def _log_refusal(self, refusal: Refusal, plan: Plan) -> None:
         """Log each kind of refusal once, with the first prefix it met."""
-        codes = plan.trouble[work.rows[refused]]
-        kinds, first = np.unique(codes, return_index=True)
+        kinds, first = np.unique(refusal.codes, return_index=True)
         for code, i in zip(kinds.tolist(), first.tolist(), strict=True):
-            if (family, code) not in self._known_troubles:
-                self._known_troubles.add((family, code))
+            if (refusal.family, code) not in self._known_troubles:
+                self._known_troubles.add((refusal.family, code))
                 event(
                     self.context.log,
                     "route-refused",
                     "warning",
-                    prefix=report.prefix_text(plan, int(work.rows[refused[i]])),
+                    prefix=report.prefix_text(plan, int(refusal.rows[i])),
                     error=errno.errorcode.get(code, str(code)),
                     meaning=os.strerror(code),
                 )
@@ -660,8 +725,10 @@ class FibStage(Stage):
 
     def _on_sweep(self) -> None:
         """Remove nexthop objects nobody uses, once all is known that is used."""
-        if all(plan.is_confirmed and not plan.n_queued for plan in self.plans.values()) and self.ways.remove_unused():
-            self.next_hops.refresh()
+        if all(plan.is_confirmed and not plan.n_queued for plan in self.plans.values()):
+            self._come_to_rest()
+            if self.ways.remove_unused():
+                self.next_hops.refresh()
         self.context.loop.call_later(SWEEP_S, self._on_sweep)
 
     # ---- what is told -------------------------------------------------------------------------------------------
@@ -684,6 +751,11 @@ class FibStage(Stage):
         if self.kernel is None:
             raise ControlError("no kernel: [fib] enabled = false")
         return {"route": report.route(self, question["prefix"])}
+
+
+def _prefixes_in(plan: Plan, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the prefixes of rows of a plan as columns."""
+    return plan.prefixes.hi(rows), plan.prefixes.lo(rows), plan.prefixes.length(rows)
 
 
 def _prefixes(plan: Plan, scan: RouteScan, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

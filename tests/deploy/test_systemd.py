@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from common.config.schema import STAGES
+from common.runtime.stage import stage_class
 from tests.waiting import wait_until
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -50,6 +51,13 @@ def test_every_stage_has_a_unit():
     }
     users = (SYSTEMD / "headrace.sysusers.conf").read_text()
     assert all(f"u headrace-{stage} " in users for stage in STAGES)
+
+
+def test_precedence():
+    """A stage that comes first where stages compete for a processor does so under systemd, too."""
+    for stage in STAGES:
+        found = re.search(r"(?m)^Nice=(-?\d+)", (SYSTEMD / f"headrace-{stage}@.service").read_text())
+        assert (int(found[1]) if found else 0) == stage_class(stage).NICE
 
 
 @needs_systemd

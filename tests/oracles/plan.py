@@ -11,6 +11,7 @@ class Row:
         self.installed = 0
         self.is_queued = False
         self.is_beside = False
+        self.is_sent = False
         self.trouble = 0
 
 
@@ -40,11 +41,15 @@ class Plan:
         taken, self.queue = self.queue[:n], self.queue[n:]
         for number in taken:
             row = self.row(number)
+            if row.is_sent:
+                self.queue.append(number)
+                continue
             row.is_queued = False
             target = row.wanted if row.wanted in self.usable else 0
             if target != row.installed:
                 if row.is_beside and row.installed:
                     target = 0
+                row.is_sent = True
                 work.append((number, 3 if target == 0 else 1 if row.installed == 0 else 2, target))
                 continue
             row.trouble = 0
@@ -55,11 +60,12 @@ class Plan:
     def settle(self, number: int, action: int, target: int, error: int) -> tuple[bool, bool, bool]:
         """Account an answer; return (was it refused, is the row idle now, is it to be tried again)."""
         row = self.row(number)
+        row.is_sent = False
         if error and not (action == 3 and error in (2, 3)):
             row.trouble = error
             return True, False, False
         row.trouble = 0
         row.installed = target
         was_beside, row.is_beside = row.is_beside, False
-        is_idle = target == 0 and row.wanted == 0
-        return False, is_idle, was_beside and not is_idle
+        is_unwanted = target == 0 and row.wanted == 0
+        return False, is_unwanted and not row.is_queued, was_beside and not is_unwanted

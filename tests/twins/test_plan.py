@@ -13,9 +13,10 @@ N_ROWS, N_WAYS = 8, 4
 USABLE = {1, 2}
 
 wants = st.lists(st.tuples(st.integers(1, N_ROWS - 1), st.integers(0, N_WAYS - 1)), min_size=1, max_size=6)
-turns = st.tuples(st.integers(1, 9), st.lists(st.sampled_from([0, 0, 0, 2, 3, 17, 300]), min_size=9, max_size=9))
+takes = st.tuples(st.integers(1, 9))
+answers = st.lists(st.sampled_from([0, 0, 0, 2, 3, 17, 300]), min_size=9, max_size=9).map(tuple)
 besides = st.integers(1, N_ROWS - 1)
-steps = st.lists(wants | turns | besides, max_size=12)
+steps = st.lists(wants | takes | answers | besides, max_size=16)
 
 
 class Columns:
@@ -32,6 +33,7 @@ class Columns:
         self.n_installed = np.zeros(N_WAYS, np.uint32)
         self.tally = np.zeros(plan.TALLY, np.int64)
         self.queue: list[int] = []
+        self.sent: list[tuple] = []
 
     def want(self, wanted: list[tuple[int, int]]) -> None:
         rows, ways = (np.array(column, np.uint32) for column in zip(*wanted, strict=True))
@@ -41,32 +43,41 @@ class Columns:
     def take(self, n: int):
         taken, self.queue = np.array(self.queue[:n], np.uint32), self.queue[n:]
         columns = (self.wanted, self.installed, self.flags, self.trouble, self.is_usable, self.tally)
-        return self.kernel.take(taken, *columns)
+        *work, idle, later = self.kernel.take(taken, *columns)
+        self.queue += later.tolist()
+        self.sent.append(work)
+        return work, idle
 
     def settle(self, rows, actions, targets, errors):
         columns = (self.wanted, self.installed, self.flags, self.trouble, self.n_installed, self.tally)
         return self.kernel.settle(rows, actions, targets, errors, *columns)
 
 
-def turn(columns: Columns, slow: oracle.Plan, n: int, errors: list[int]) -> None:
-    """Take from both queues, answer both alike, and compare."""
-    rows, actions, targets, idle = columns.take(n)
-    work, slow_idle = slow.take(n)
-    assert list(zip(rows.tolist(), actions.tolist(), targets.tolist(), strict=True)) == work
+def take(columns: Columns, slow: oracle.Plan, n: int) -> None:
+    """Take from both queues, and compare."""
+    work, idle = columns.take(n)
+    slow_work, slow_idle = slow.take(n)
+    assert list(zip(*(column.tolist() for column in work), strict=True)) == slow_work
     assert idle.tolist() == slow_idle
-    answers = np.array(errors[: len(work)], np.int32)
+
+
+def answer(columns: Columns, slow: oracle.Plan, errors: tuple[int, ...]) -> None:
+    """Answer what was taken first of what is not answered, and compare."""
+    rows, actions, targets = columns.sent.pop(0)
+    answers = np.array(errors[: len(rows)], np.int32)
     refused, idle, again = columns.settle(rows, actions, targets, answers)
-    results = [slow.settle(*item, error) for item, error in zip(work, answers.tolist(), strict=True)]
+    work = zip(rows.tolist(), actions.tolist(), targets.tolist(), answers.tolist(), strict=True)
+    results = [slow.settle(*item) for item in work]
     assert refused.tolist() == [i for i, (is_refused, *_) in enumerate(results) if is_refused]
-    assert idle.tolist() == [work[i][0] for i, (_, is_idle, _) in enumerate(results) if is_idle]
-    assert again.tolist() == [work[i][0] for i, (*_, is_again) in enumerate(results) if is_again]
+    assert idle.tolist() == [rows[i] for i, (_, is_idle, _) in enumerate(results) if is_idle]
+    assert again.tolist() == [rows[i] for i, (*_, is_again) in enumerate(results) if is_again]
 
 
 @pytest.mark.parametrize("twin", TWINS)
 @settings(max_examples=150, deadline=None)
 @given(chosen=steps)
 def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
-    """Wants, batches and refusals in any order leave the same rows, the same queue and the same counts."""
+    """Wants, batches on their way and answers in any order leave the same rows, the same queue, the same counts."""
     columns, slow = Columns(TWINS[twin]), oracle.Plan(USABLE)
     for step in chosen:
         if isinstance(step, list):
@@ -76,8 +87,10 @@ def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
         elif isinstance(step, int):
             columns.flags[step] |= plan.BESIDE
             slow.row(step).is_beside = True
-        else:
-            turn(columns, slow, *step)
+        elif len(step) == 1:
+            take(columns, slow, *step)
+        elif columns.sent:
+            answer(columns, slow, step)
         assert columns.queue == slow.queue
     for number in range(1, N_ROWS):
         row = slow.row(number)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from common.runtime import confinement
+from common.runtime.processes import take_precedence
 from common.runtime.rights import CAP_NET_ADMIN, capabilities, keep_only
 from common.runtime.supervisor import die_with_parent
 
+CAP_SYS_NICE = 23
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
@@ -88,6 +90,21 @@ def test_capabilities_are_given_up_for_good():
         assert capabilities() == 1 << CAP_NET_ADMIN
         with pytest.raises(PermissionError):
             os.setuid(1)
+
+    in_a_process(confined)
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_precedence_is_taken_where_it_may_be(may):
+    """A nice value is lowered with CAP_SYS_NICE, and never raised; without, all is as it was."""
+
+    def confined():
+        may_now = may and capabilities() >> CAP_SYS_NICE & 1
+        if not may:
+            keep_only((CAP_NET_ADMIN,))
+        for wanted in (-10, -5, 0):
+            take_precedence(wanted)
+            assert os.getpriority(os.PRIO_PROCESS, 0) == (-10 if may_now else 0)
 
     in_a_process(confined)
 

@@ -1,7 +1,9 @@
 """The fib stage against a kernel of dictionaries: what the rib says is what the kernel has."""
 
 from errno import ENOMEM
+from ipaddress import ip_address
 
+import numpy as np
 import pytest
 
 from common.bgp.constants import Family
@@ -17,7 +19,7 @@ def fake():
     kernel = FakeKernel(254, 20)
 
     def make(table: int, metric: int, **more) -> FakeKernel:
-        kernel.notifications = world._Notifications()
+        kernel.listen()
         return kernel
 
     kernel.make = make
@@ -101,6 +103,19 @@ def test_routes_come_back_after_their_interface_was_down(stage, fake):
         fake.notifications.put(world.connected(family))
     stage.turn()
     assert prefixes(fake) == {halves("198.51.100.0/24"), halves("2001:db8:1::/48")}
+
+
+def test_a_link_that_was_down_for_an_instant(stage, fake):
+    """Down, up and connected again, all told before any is read: its routes are there, whichever is read first."""
+    stage.change({"198.51.100.0/24": "192.0.2.10"})
+    for socket in fake.listening:
+        fake.ours.clear()
+        fake.objects.clear()
+        for message in (world.link(False), world.link(True), world.connected(AF_INET)):
+            fake.notifications.put(message)
+        stage.fib._on_readable(socket)
+        stage.turn()
+        assert prefixes(fake) == {halves("198.51.100.0/24")}
 
 
 def test_a_new_epoch_changes_only_the_differences(stage, fake):
@@ -229,6 +244,52 @@ def test_next_hops_the_rib_asks_about_are_resolved_and_told(fake):
     assert 0xC000020A not in told[-1] and told[-1][0xC000020B] == 0
 
 
+def test_what_changes_while_an_answer_is_awaited(stage, fake):
+    """Rows on their way are not sent again before the answer; then each goes to what is wanted by now."""
+    names = {name: f"10.0.{i}.0/24" for i, name in enumerate(("stays", "moves", "goes", "comes back", "is new"))}
+    stage.change({f"10.1.{i}.0/24": f"192.0.2.1{i}" for i in range(3)})
+    stage.change({names[name]: "192.0.2.10" for name in ("stays", "moves", "goes", "comes back")})
+    fake.holds_back = True
+    stage.change({names["moves"]: "192.0.2.11", names["goes"]: None, names["comes back"]: None})
+    n_calls = len(fake.calls)
+    stage.change({names["moves"]: "192.0.2.12", names["comes back"]: "192.0.2.12"})
+    stage.change({names["goes"]: "192.0.2.10", names["is new"]: "192.0.2.11"})
+    stage.change({names["goes"]: None, names["is new"]: None})
+    assert fake.holds_back and fake.calls[n_calls:] == [1]
+    fake.holds_back = False
+    stage.turn()
+    stage.change({f"10.1.{i}.0/24": None for i in range(3)})
+    assert prefixes(fake) == {halves(names[name]) for name in ("stays", "moves", "comes back")}
+    assert gateway_of(fake, names["moves"]) == gateway_of(fake, names["comes back"]) == bytes([192, 0, 2, 12])
+    assert stage.fib.plans[_v4()].prefixes.n_prefixes == stage.fib.plans[_v4()].n_installed == 3
+
+
+def test_any_changes_with_late_answers_end_as_the_rib_has_them(stage, fake):
+    """Whatever changes while answers are late, of routes, links and others' doing: in the end all is as wanted."""
+    rng = np.random.default_rng(3)
+    for _ in range(150):
+        fake.holds_back = bool(rng.random() < 0.7)
+        chosen = [f"10.0.{i}.0/24" for i in rng.integers(0, 30, 5).tolist()]
+        stage.change({one: None if rng.random() < 0.3 else f"192.0.2.{rng.integers(10, 14)}" for one in chosen})
+        if rng.random() < 0.2 and fake.ours:
+            key = list(fake.ours)[int(rng.integers(len(fake.ours)))]
+            fake.notifications.put(world.dumped(AF_INET, key, fake.ours.pop(key), Kind.DEL_ROUTE))
+        if rng.random() < 0.1:
+            fake.ours.clear()
+            fake.objects.clear()
+            for message in (world.link(False), world.link(True), world.connected(AF_INET)):
+                fake.notifications.put(message)
+    fake.holds_back = False
+    for _ in range(3):
+        stage.advance(2)
+    expected = {halves(one): hop for one, hop in stage.ribs["ipv4-unicast"].routes.items()}
+    assert {key: ip_address(fake.objects[way].address) for key, way in fake.ours.items()} == {
+        key: ip_address(hop) for key, hop in expected.items()
+    }
+    plan = stage.fib.plans[_v4()]
+    assert (plan.n_installed, plan.prefixes.n_prefixes, plan.n_queued) == (len(expected), len(expected), 0)
+
+
 def test_lost_answers_are_made_good(stage, fake):
     """When answers are lost the routes are written once more, and no route of ours is in its own way."""
     fake.lose_answers = True
@@ -279,7 +340,7 @@ def test_a_slow_kernel_holds_back_the_rib(fake):
     stage.turn()
     rib = stage.ribs["ipv4-unicast"]
     stage.fib.followers[_v4()].grant = lambda octets: pytest.fail("credit was given")
-    rib.change({f"{10 + (i >> 16)}.{i >> 8 & 255}.{i & 255}.0/24": "192.0.2.10" for i in range(70_000)})
+    rib.change({f"{10 + (i >> 16)}.{i >> 8 & 255}.{i & 255}.0/24": "192.0.2.10" for i in range(80_000)})
     while not stage.fib.plans[_v4()].n_queued:
         stage.loops["rib"].turn(0)
         stage.loops["fib"].turn(0)

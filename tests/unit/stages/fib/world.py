@@ -26,6 +26,7 @@ from common.runtime.stage import Context, Skeleton
 from stages.fib import messages
 from stages.fib.memory import Memory
 from stages.fib.messages import Gateway, Kind, LinkState, NextHopState
+from stages.fib.sender import Sent
 from stages.fib.stage import FibStage
 
 CONFIG = """
@@ -171,11 +172,12 @@ class WantedDouble(Source):
 
 
 class _Notifications:
-    """Datagrams that wait to be read."""
+    """Datagrams that wait to be read; those about links and objects go to a socket of their own, if there is one."""
 
     slot_octets = 4096
 
-    def __init__(self):
+    def __init__(self, events: "_Notifications | None" = None):
+        self._events = events
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK)
         self._waiting: list[bytes] = []
         self._slots: list[bytes] = []
@@ -185,6 +187,9 @@ class _Notifications:
         return self._reader
 
     def put(self, datagram: bytes) -> None:
+        if self._events is not None and datagram[4] not in (Kind.NEW_ROUTE, Kind.DEL_ROUTE):
+            self._events.put(datagram)
+            return
         self._waiting.append(datagram)
         os.write(self._writer, b"x")
 
@@ -209,10 +214,11 @@ class FakeKernel:
 
     world = "test"
     n_dumps = 0
+    bells = ()
 
     def __init__(self, table: int, metric: int, protocol: int = 186, namespace: str = ""):
         self.table, self.metric = table, metric
-        self.notifications = _Notifications()
+        self.listen()
         self.objects: dict[int, Gateway] = {}
         self.groups: dict[int, messages.Members] = {}
         self.ours: dict[tuple[int, int, int], int] = {}
@@ -222,13 +228,22 @@ class FakeKernel:
         self.calls: list[int] = []
         self.fail_with: int | None = None
         self.lose_answers = False
+        self.holds_back = False
+        """Keeps its answers until asked to wait for them."""
+        self._answered: list[Sent] = []
+
+    def listen(self) -> None:
+        """Begin to note what is told."""
+        self.events = _Notifications()
+        self.notifications = _Notifications(self.events)
 
     def close(self) -> None:
-        self.notifications.close()
+        for socket in self.listening:
+            socket.close()
 
     @property
     def listening(self) -> tuple[_Notifications, ...]:
-        return (self.notifications,)
+        return self.events, self.notifications
 
     def compat_mode(self, wanted: int | None = None) -> int:
         return 0
@@ -271,6 +286,26 @@ class FakeKernel:
             self.groups.pop(state.identifier, None)
             self.ours = {key: way for key, way in self.ours.items() if way != state.identifier}
         return 0, ""
+
+    def begin(self, token, *batch) -> None:
+        errors = self.change(*batch)
+        self._answered.append(Sent(token, errors, 0, 0, errors))
+
+    def has_room(self, family: int) -> bool:
+        return True
+
+    @property
+    def n_on_the_way(self) -> int:
+        return len(self._answered)
+
+    def answered(self) -> list[Sent]:
+        if self.holds_back:
+            return []
+        found, self._answered = self._answered, []
+        return found
+
+    def wait(self) -> None:
+        self.holds_back = False
 
     def change(self, family: int, actions, hi, lo, length, targets, ways) -> np.ndarray:
         self.calls.append(len(actions))
@@ -371,7 +406,13 @@ class World:
         """Turn all loops until nothing more happens."""
         quiet = 0
         while quiet < n_quiet:
-            quiet = 0 if any([loop.turn(0) for loop in self.loops.values()]) else quiet + 1
+            is_busy = any([loop.turn(0) for loop in self.loops.values()])
+            quiet = 0 if is_busy or self._is_waiting() else quiet + 1
+
+    def _is_waiting(self) -> bool:
+        """Whether the kernel has yet to answer."""
+        kernel = self.fib.kernel
+        return kernel is not None and kernel.n_on_the_way > 0 and not getattr(kernel, "holds_back", False)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
