@@ -22,7 +22,8 @@ def localized(name: str) -> str:
     text = re.sub(r"10\.77\.([01])\.", r"127.0.\1.", scenarios.text_of(name))
     text = re.sub(r"(?m)^address = \"(127\.0\.\d\.\d+)\"\nasn", r'next_hop = "10.77.0.9"\naddress = "\1"\nasn', text)
     text = re.sub(r"seconds = [\d.]+", "seconds = 0.6", text)
-    return re.sub(r"pause_s = [\d.]+", "pause_s = 0.1", text).replace("count = 100", "count = 6")
+    text = re.sub(r"pause_s = [\d.]+", "pause_s = 0.1", text)
+    return text.replace("count = 1000\n", "count = 20\n").replace("count = 100\n", "count = 6\n")
 
 
 def perform(name: str) -> dict:
