@@ -109,6 +109,10 @@ class Stage:
         """Tell whether the stage has taken in all that its owners have told, beside what its followers know of it."""
         return True
 
+    def missing(self) -> list[str]:
+        """Return what it waits for (owner:channel) beside what its followers know of, to be in step."""
+        return []
+
     def controls(self) -> dict[str, Handler]:
         """Return the questions this stage answers, beside the skeleton's."""
         return {}
@@ -250,7 +254,7 @@ class Skeleton:
         """Return the channels whose whole table this stage does not have."""
         followers = self.context.bus.followers()
         missing = (f"{follower.owner}:{follower.channel}" for follower in followers if not follower.is_in_step)
-        return list(dict.fromkeys(missing))
+        return list(dict.fromkeys((*missing, *self.stage.missing())))
 
     def status(self) -> dict[str, Any]:
         """Return the stage's own status and what the skeleton knows."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.bus.batch import SNAPSHOT, Batch
+from common.bus.batch import SNAPSHOT, START, Batch
 from common.bus.schema import SessionChanges, SessionEvent
 from stages.rib.loc_rib import LocRib
 
@@ -64,6 +64,9 @@ class Feed:
         self.loc_rib = loc_rib
         self.has_table = False  # the speaker has sent its whole table, once at least
         self.is_given_up = False
+        # The speaker has gone, and the next one has not told its table: all that is here is what was.
+        self.is_stale = False
+        self._is_renewed = False  # the next one has begun to
         self.follower = None
         self.sessions: dict[str, str] = {}
         # Neighbors whose routes stay when the speaker dies, for graceful restart was agreed with them.
@@ -95,6 +98,16 @@ class Feed:
         if batch.ends_snapshot:
             self._end_snapshot()
 
+    def mark_stale(self) -> None:
+        """Note at once that the speaker has gone; its routes stay for now."""
+        self.is_stale, self._is_renewed = True, False
+        self.sessions = dict.fromkeys(self.sessions, "stale")
+
+    def ask_again(self) -> None:
+        """Note that the speaker can be reached again: what it has to tell is the whole table, be it the same one."""
+        if self.is_stale and not self._is_renewed:
+            self.follower.restart(START)
+
     def lose(self) -> None:
         """Withdraw the routes of those neighbors with whom no graceful restart was agreed: their sessions are gone."""
         names = {name for name in self.sessions if name not in self.graceful}
@@ -123,6 +136,7 @@ class Feed:
             self._work.drop(key)
         self._sweeps.clear()
         self.is_given_up = False
+        self._is_renewed = True
         self._forget_sessions()
         self.loc_rib.mark_unconfirmed(self.speaker)
         self.on_snapshot()
@@ -138,6 +152,7 @@ class Feed:
 
     def _complete(self) -> None:
         self.has_table = True
+        self.is_stale &= not self._is_renewed
         self._on_complete()
 
     def _numbers(self, names: set[str]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 Owns the timers of a speaker's absence and return. Never touches a route: its feeds do. RFC 4724 §4.1.
 
+    link lost ──at once──▶ all routes are stale, and the rib is not in step
     link lost ──a moment──▶ routes of sessions without graceful restart go ──restart time──▶ all routes go
     snapshot begun ──selection deferral──▶ what nobody has told again goes
 """
@@ -38,7 +39,11 @@ class Speaker:
         self._cancel()
         if is_connected:
             self._start_deferral()
+            for feed in self.feeds:
+                feed.ask_again()
         else:
+            for feed in self.feeds:
+                feed.mark_stale()
             self._absence = self._loop.call_later(LOSS_S, self._on_loss)
 
     def close(self) -> None:

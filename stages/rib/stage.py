@@ -205,6 +205,7 @@ class Rib(Stage):
                     "speaker": feed.speaker,
                     "family": feed.loc_rib.family.label,
                     "is_complete": feed.is_complete,
+                    "is_stale": feed.is_stale,
                     "n_rows": feed.n_rows,
                     "sessions": dict(feed.sessions),
                     "awaited": sorted(feed.awaited),
@@ -216,6 +217,11 @@ class Rib(Stage):
 
     def is_in_step(self) -> bool:
         return self.is_open and not len(self.work)
+
+    def missing(self) -> list[str]:
+        return [
+            f"speaker.{feed.speaker}:{adj_rib_in(feed.loc_rib.family.label)}" for feed in self.feeds if feed.is_stale
+        ]
 
     def controls(self) -> dict:
         lookup = Lookup(self.loc_ribs)

@@ -180,9 +180,13 @@ def test_nothing_goes_downstream_when_the_speaker_is_killed(pipeline):
     fill(pipeline)
     before = heads(pipeline)
     pipeline.kill("speaker")
+    pipeline.settle()
+    told = pipeline.skeletons["rib"].status()
+    assert told["state"] == "syncing" and told["missing"][0] == "speaker.0:adj-rib-in/ipv4-unicast"
     pipeline.wait(30, step_s=2)
     pipeline.start("speaker")
     pipeline.settle()
+    assert pipeline.skeletons["rib"].status()["state"] == "in step"
     a = pipeline.peer("a")
     assert a.offered.is_restarting and set(a.offered.families) == set(KEPT)
     a.announce([P, Q], as_path=[64601])

@@ -216,16 +216,36 @@ def test_without_graceful_restart_routes_go_with_the_speaker(world, filled):
 
 
 def test_a_speaker_that_is_back_at_once_was_not_lost(world, filled):
-    """A link that is lost for a moment withdraws nothing, with graceful restart or without."""
-    policy, _, reader = filled
+    """A link that is lost for a moment withdraws nothing, with graceful restart or without; all is asked for again."""
+    policy, rib, reader = filled
     policy.say("0", A, DOWN, UP)
     world.kill("speaker")
     world.settle()
     world.wait(LOSS_S - 1)
+    script = policy.scripts["0", V4]
+    script.batches.clear()  # of the same epoch: who does not ask anew is sent nothing
+    script.say(A, UP, flags=SNAPSHOT_BEGIN | SNAPSHOT)
+    script.put([(P, A, SHORT), (Q, A, SHORT)], SNAPSHOT | SNAPSHOT_END)
     world.bus("speaker").serve()
     world.settle()
     world.wait(10)
-    assert reader.told() == []
+    assert reader.told() == [] and rib.missing() == []
+
+
+def test_the_rib_knows_at_once_that_a_speaker_is_dead_behind_a_live_policy(world, filled):
+    """It says what is stale and whom it waits for until the next speaker has told its table; nobody hears a change."""
+    policy, rib, reader = filled
+    world.kill("speaker")
+    world.settle()
+    assert rib.missing() == [f"speaker.0:adj-rib-in/{V4}", f"speaker.0:adj-rib-in/{V6}"]
+    told = {(row["speaker"], row["family"]): row for row in rib.status()["speakers"]}
+    assert told["0", V4]["is_stale"] and told["0", V4]["sessions"] == {A: "stale"} and not told["1", V4]["is_stale"]
+    policy.begin_anew("0")
+    world.bus("speaker").serve()
+    policy.say("0", A, GRACEFUL, AWAITED, flags=SNAPSHOT_BEGIN | SNAPSHOT)
+    assert rib.missing()
+    policy.put("0", [(P, A, SHORT)], SNAPSHOT | SNAPSHOT_END)
+    assert rib.missing() == [] and reader.told() == []
 
 
 def test_a_new_speaker_confirms_routes_by_and_by(world, filled):
