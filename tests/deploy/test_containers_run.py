@@ -1,115 +1,231 @@
-"""The compose topology for real: each stage in a container with the rights compose.yaml gives it.
+"""The compose files for real: podman-compose starts each stage in a container of the image, with the rights it says.
 
-The image is a root made by `scripts/machine` (HEADRACE_MACHINE says where), so no registry is needed; podman runs it.
-What compose would read from compose.yaml this test reads from there.
+`scripts/machine` has built the image by the Containerfile, from a base without a registry (HEADRACE_MACHINE says
+where). All of it runs in a mount and a network namespace of its own, so "the host's network" is that one.
 """
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from common.bus.keyring import write_secret
+from common.bus.question import new_keys
+from common.config.schema import STAGES
+from tests.deploy.machine import DEADLINE_S, DIRECTORY, MUST_RUN
+from tests.processes.router import N_PREFIXES, Neighbors
 from tests.waiting import wait_until
 
 yaml = pytest.importorskip("yaml")
 
-COMPOSE = Path(__file__).parents[2] / "deploy" / "containers" / "compose.yaml"
-MACHINE = os.environ.get("HEADRACE_MACHINE", "")
-DEADLINE_S = 60
-GROUP = 7179
-NAMESPACE = "hr-containers"
-CONFIGURATION = """
+FILES = Path(__file__).parents[2] / "deploy" / "containers"
+USER = 7179
+SENDER, LISTENER = "10.79.0.201", "10.79.0.202"
+ROUTER = f"""
 [router]
 asn = 65000
 router_id = "10.77.0.1"
 run_dir = "/run/headrace"
 originate = ["192.0.2.0/24"]
+[status]
+listen = "0.0.0.0:8179"
 [fib]
 enabled = true
 [[neighbor]]
-name = "a"
-address = "10.77.0.10"
+name = "sender"
+address = "{SENDER}"
 asn = 64601
+passive = true
+import = {{ default = "accept" }}
+export = {{ default = "reject" }}
+[[neighbor]]
+name = "listener"
+address = "{LISTENER}"
+asn = 64700
+passive = true
+export = {{ default = "accept", originated_routes = false }}
+"""
+# Containers here have no control groups of their own, and the limits of whoever runs the tests.
+SETTINGS = """
+[network]
+network_backend = "netavark"
+network_config_dir = "{directory}/networks"
+[engine]
+cgroup_manager = "cgroupfs"
+[containers]
+cgroups = "disabled"
+default_ulimits = ["nofile=4096:4096", "nproc=1000:1000"]
+"""
+APART = """
+ip link set lo up && ip address add 10.79.1.1 dev lo
+ip link add outside type veth peer name far && ip link set outside up && ip link set far up
+ip address add 198.51.100.1/24 dev outside && ip address add 2001:db8:77::1/64 dev outside nodad
+umount -R /sys/fs/cgroup
+mount -t cgroup2 none /sys/fs/cgroup && mount -t tmpfs none /run/netns && echo ready && exec sleep infinity
 """
 
 pytestmark = pytest.mark.skipif(
-    not MACHINE or os.geteuid() != 0 or not shutil.which("podman"),
-    reason="needs root, podman, and HEADRACE_MACHINE (scripts/machine)",
+    not MUST_RUN and not (DIRECTORY and os.geteuid() == 0 and shutil.which("podman") and find_spec("podman_compose")),
+    reason="needs root, podman, podman-compose, and HEADRACE_MACHINE (scripts/machine)",
 )
 
 
-class Containers:
-    """The services of compose.yaml, and what they share."""
+class Composed:
+    """A compose file's services, started."""
 
-    def __init__(self, directory: Path):
-        self.services = yaml.safe_load(COMPOSE.read_text())["services"]
+    def __init__(self, name: str, directory: Path):
         self.directory = directory
         directory.chmod(0o755)
-        (directory / "headrace.toml").write_text(CONFIGURATION)
-        run = directory / "run"  # as the image has it
-        run.mkdir()
-        os.chown(run, 0, GROUP)
-        run.chmod(0o3770)
-        subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
-        subprocess.run(["ip", "-n", NAMESPACE, "link", "set", "lo", "up"], check=True)
+        self.file = directory / name
+        shutil.copy(FILES / name, self.file)
+        self.services = yaml.safe_load(self.file.read_text())["services"]
+        (directory / "headrace.toml").write_text(ROUTER + (self._keys() if "tcp" in name else ""))
+        settings = directory / "containers.conf"
+        settings.write_text(SETTINGS.format(directory=directory))
+        self.apart = subprocess.Popen(
+            ["unshare", "--mount", "--net", "sh", "-c", APART], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self.apart.stdout.readline() == b"ready\n"
+        self._enter = ["nsenter", "-t", str(self.apart.pid), "--mount", "--net"]
+        self.podman_path = directory / "podman"
+        store = Path(DIRECTORY) / "images"
+        self.podman_path.write_text(
+            f"#!/bin/sh\nexport CONTAINERS_CONF={settings}\n"
+            f'exec podman --root {store}/images --runroot {store}/run "$@"\n'
+        )
+        self.podman_path.chmod(0o755)
+        self.compose("up", "-d", "--no-build")
+        # Where the neighbors live: beside the speaker, wherever that is.
+        bus = self.services["speaker"].get("networks", {}).get("bus")
+        self.speaker = bus["ipv4_address"] if bus else "10.79.1.1"
+        for address in (SENDER, LISTENER):
+            self.enter("ip", "address", "add", f"{address}/32", "dev", "podman1" if bus else "lo")
 
-    def podman(self, *words: str) -> subprocess.CompletedProcess:
-        """Call podman where the one hierarchy of control groups is at its place, which is not so on every machine."""
-        mounts = 'umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; exec podman "$@"'
-        command = ["unshare", "-m", "sh", "-c", mounts, "podman", "--cgroup-manager=cgroupfs", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    def _keys(self) -> str:
+        """Make a key for each stage, in a directory that its container alone sees; return the configuration."""
+        text = '[keys]\ndirectory = "/etc/headrace/keys"\n'
+        for stage in STAGES:
+            public, secret = new_keys()
+            path = write_secret(self.directory / "keys" / stage, stage, secret)
+            user = int(self.services[stage].get("user", f"{USER}").partition(":")[0])
+            for each in (path, path.parent):
+                os.chown(each, user, USER)
+            text += f'[[key]]\nname = "{stage}"\npublic = "{public.decode()}"\nrole = "{stage}"\n'
+            if stage != "status":
+                text += f'[[endpoint]]\nstage = "{stage}"\nbus = "tcp://{stage}:7700"\n'
+                text += f'control = "tcp://{stage}:7701"\n'
+        (self.directory / "keys").chmod(0o755)
+        return text
 
-    def start(self, stage: str) -> None:
-        service = self.services[stage]
-        network = f"ns:/run/netns/{NAMESPACE}" if service["network_mode"] == "host" else service["network_mode"]
-        options = [
-            *("--name", f"hr-{stage}", "--replace", "--cgroups=disabled", "--network", network),
-            *("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1000:1000", "--security-opt", "no-new-privileges"),
-            *("--user", service.get("user", f"{GROUP}:{GROUP}")),
-            *(word for right in service["cap_drop"] for word in ("--cap-drop", right.lower())),
-            *(word for right in service.get("cap_add", ()) for word in ("--cap-add", right)),
-            *(["--read-only"] if service["read_only"] else []),
-            *("-v", f"{self.directory}/run:/run/headrace", "-v", f"{self.directory}:/etc/headrace:ro"),
-        ]
-        result = self.podman("run", "-d", *options, "--rootfs", f"{MACHINE}:O", "headrace", *service["command"])
+    @property
+    def network(self) -> Path:
+        return Path(f"/proc/{self.apart.pid}/ns/net")
+
+    def enter(self, *words: str) -> subprocess.CompletedProcess:
+        return subprocess.run([*self._enter, *words], capture_output=True, text=True, timeout=DEADLINE_S)
+
+    def compose(self, *words: str) -> None:
+        command = [sys.executable, "-m", "podman_compose", "--in-pod", "false"]
+        result = self.enter(*command, "--podman-path", str(self.podman_path), "-f", str(self.file), *words)
         assert result.returncode == 0, result.stderr
 
-    def is_healthy(self, stage: str) -> bool:
-        """Ask as compose would."""
-        words = self.services[stage]["healthcheck"]["test"][1:]
-        return self.podman("exec", f"hr-{stage}", *words).returncode == 0
+    def podman(self, *words: str) -> subprocess.CompletedProcess:
+        return self.enter(str(self.podman_path), *words)
 
-    def until_healthy(self, stage: str) -> None:
-        wait_until(lambda: self.is_healthy(stage), lambda: self.podman("logs", f"hr-{stage}").stderr, DEADLINE_S)
+    def container(self, stage: str) -> str:
+        return f"{self.directory.name}_{stage}_1"
+
+    def call(self, stage: str, *words: str) -> subprocess.CompletedProcess:
+        """Run a command in a stage's container."""
+        return self.podman("exec", self.container(stage), *words)
+
+    def shown(self, stage: str, what: str) -> str:
+        return self.podman("inspect", self.container(stage), "--format", what).stdout.strip()
+
+    def wait_until_healthy(self, stage: str) -> None:
+        """Wait until a stage is well, by the check that the compose file gives it."""
+        name = self.container(stage)
+        wait_until(
+            lambda: self.podman("healthcheck", "run", name).returncode == 0,
+            lambda: f"{stage} to be healthy: {self.podman('logs', name).stderr[-3000:]}",
+            DEADLINE_S,
+        )
+
+    def n_kernel_routes(self) -> int:
+        shown = [self.enter("ip", family, "route", "show", "proto", "bgp").stdout for family in ("-4", "-6")]
+        return sum(line.count("via") for line in shown)
 
     def close(self) -> None:
-        for stage in self.services:
-            self.podman("rm", "-f", "-t", "3", f"hr-{stage}")
-        subprocess.run(["ip", "netns", "delete", NAMESPACE], check=False)
+        self.podman("rm", "-f", "-t", "2", *map(self.container, self.services))
+        self.compose("down", "-v", "-t", "2")
+        self.apart.kill()
+        self.apart.wait()
 
 
-@pytest.fixture
-def containers():
+@pytest.fixture(scope="module", params=["compose.yaml", "compose.tcp.yaml"])
+def composed(request):
     directory = Path(tempfile.mkdtemp(prefix="hr"))
-    made = Containers(directory)
+    made = Composed(request.param, directory)
+    for stage in made.services:
+        made.wait_until_healthy(stage)
     yield made
     made.close()
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_the_stages_find_each_other_and_one_that_was_killed_is_back(containers):
-    """All come into step with the rights they have; the rib is killed, another one fills, the fib goes on with it."""
-    for stage in containers.services:
-        containers.start(stage)
-    for stage in containers.services:
-        containers.until_healthy(stage)
-    containers.podman("kill", "hr-rib")
-    assert not containers.is_healthy("rib")
-    containers.start("rib")
-    containers.until_healthy("rib")
-    containers.until_healthy("fib")
-    shown = containers.podman("exec", "hr-rib", "headrace", "show", "route", "192.0.2.0/24")
-    assert "the only usable path" in shown.stdout
+def test_each_container_has_its_rights_alone(composed):
+    """Nothing but the run directory can be written to, no capability but its own, and root only where one is needed."""
+    for stage, service in composed.services.items():
+        pid = composed.shown(stage, "{{.State.Pid}}")
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        rights = {"NET_BIND_SERVICE": 1 << 10, "NET_ADMIN": 1 << 12}
+        assert int(status["CapBnd"], 16) == sum(rights[name] for name in service.get("cap_add", ()))
+        assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
+        user = service.get("user", f"{USER}:{USER}").partition(":")[0]
+        assert status["Uid"].split()[0] == user
+        assert "Read-only" in composed.call(stage, "touch", "/opt/headrace/x").stderr
+        assert composed.call(stage, "sh", "-c", "command -v gcc pip").returncode != 0
+
+
+def test_a_killed_container_is_back_and_the_sessions_noticed_nothing(composed):
+    """While one neighbor's routes stand with another and in the kernel the rib's process dies; it is started again."""
+    neighbors = Neighbors(179, composed.speaker, (SENDER, LISTENER), composed.network)
+    try:
+        neighbors.wait_until_loaded()
+        listener = neighbors.player.listeners[0]
+        wait_until(lambda: composed.n_kernel_routes() == N_PREFIXES, "the routes in the kernel", DEADLINE_S)
+        before = listener.n_updates
+        pid = composed.shown("rib", "{{.State.Pid}}")
+        os.kill(int(pid), signal.SIGKILL)
+        wait_until(lambda: composed.shown("rib", "{{.State.Pid}}") not in ("0", pid), "another process", DEADLINE_S)
+        for stage in ("rib", "exporter", "fib", "speaker"):
+            composed.wait_until_healthy(stage)
+        assert listener.n_updates == before > 0
+        assert composed.n_kernel_routes() == N_PREFIXES
+    finally:
+        neighbors.close()
+    assert neighbors.failure is None
+
+
+def test_the_page_answers(composed):
+    """Status is reached at its address, and knows of every stage."""
+    line = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8179/metrics').read().decode())"
+    answer = composed.call("status", "python3", "-c", line).stdout
+    assert all(f'headrace_status_answering_flag{{instance="0",stage="{stage}"}} 1' in answer for stage in STAGES[:5]), (
+        answer
+    )
+
+
+def test_who_sees_the_sockets(composed):
+    """Over ipc all see each other's, in a directory open to the group alone; over tcp each sees its own."""
+    seen = composed.call("rib", "sh", "-c", "ls /run/headrace").stdout.split()
+    stages = {each.partition(".")[0] for each in seen if each.endswith(".control")}
+    assert stages == ({"rib"} if "tcp" in composed.file.name else set(STAGES))
+    mode, group = composed.call("rib", "stat", "-c", "%a %g", "/run/headrace").stdout.split()
+    assert (mode, group) == (("1777", "0") if "tcp" in composed.file.name else ("3770", str(USER)))

@@ -3,6 +3,7 @@
 Waiting is for a condition, with a deadline; nothing sleeps for a guessed time.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 N_PREFIXES = 600
 DEADLINE_S = 60
+CLONE_NEWNET = 0x40000000
 NEXT_HOPS = {Family.IPV4_UNICAST: "198.51.100.2", Family.IPV6_UNICAST: "2001:db8:77::2"}
 CONFIGURATION = """\
 [router]
@@ -62,6 +64,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def enter(network: Path) -> None:
+    """Have this thread live in a network namespace for good."""
+    with network.open() as wanted:
+        if ctypes.CDLL(None, use_errno=True).setns(wanted.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
 
 
 class RunningRouter:
@@ -131,9 +140,19 @@ class RunningRouter:
 
 
 class Neighbors:
-    """The sender and the listener, played in a thread until closed."""
+    """The sender and the listener, played in a thread until closed.
 
-    def __init__(self, port: int):
+    They call `target` from two addresses, in the network namespace whose file is given, or this process's.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        target: str = "127.0.0.1",
+        addresses: tuple[str, str] = ("127.0.0.2", "127.0.0.3"),
+        network: Path | None = None,
+    ):
+        self._network = network
         tables = [
             synthetic.synthesize(
                 family, N_PREFIXES // 2, seed=3, asn=64601,
@@ -142,9 +161,9 @@ class Neighbors:
             for family in Family
         ]  # fmt: skip
         load = Load(
-            ("127.0.0.1", port),
-            [(Plan("sender", "127.0.0.2", 64601, router_id="127.0.0.2"), tables)],
-            [Plan("listener", "127.0.0.3", 64700, router_id="127.0.0.3", n_expected=N_PREFIXES)],
+            (target, port),
+            [(Plan("sender", addresses[0], 64601, router_id="127.0.0.2"), tables)],
+            [Plan("listener", addresses[1], 64700, router_id="127.0.0.3", n_expected=N_PREFIXES)],
             DEADLINE_S,
         )
         self.player = Player(load)
@@ -156,6 +175,8 @@ class Neighbors:
 
     def _play(self) -> None:
         try:
+            if self._network is not None:
+                enter(self._network)
             self.player.connect()
             self.player.send_tables()
             self.is_loaded.set()

@@ -1,0 +1,121 @@
+"""A machine that is booted with Headrace's units, and what it shares with the tests of containers.
+
+`scripts/machine DIRECTORY` makes what is run here, HEADRACE_MACHINE says where it is. The machine has a process, mount
+and network namespace of its own (systemd-nspawn).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from common.config.schema import STAGES
+from tests.waiting import wait_until
+
+DIRECTORY = os.environ.get("HEADRACE_MACHINE", "")
+ROOT = Path(DIRECTORY) / "root"
+DEADLINE_S = 90
+MUST_RUN = bool(os.environ.get("HEADRACE_SKIP_NOTHING"))
+CONFIGURATION = """
+[router]
+asn = 65000
+router_id = "10.77.0.1"
+originate = ["192.0.2.0/24"]
+[fib]
+enabled = true
+[[neighbor]]
+name = "sender"
+address = "127.0.0.2"
+asn = 64601
+passive = true
+import = { default = "accept", local_pref = 120 }
+export = { default = "reject" }
+[[neighbor]]
+name = "listener"
+address = "127.0.0.3"
+asn = 64700
+passive = true
+export = { default = "accept", originated_routes = false }
+"""
+
+needs_machine = pytest.mark.skipif(
+    not MUST_RUN and not (DIRECTORY and os.geteuid() == 0 and shutil.which("systemd-nspawn")),
+    reason="needs root, systemd-nspawn, and HEADRACE_MACHINE (scripts/machine)",
+)
+
+
+class Machine:
+    """A booted machine."""
+
+    def __init__(self, root: Path = ROOT):
+        assert (root / "etc/debian_version").exists(), "HEADRACE_MACHINE names no directory made by scripts/machine"
+        self.root = root
+        (root / "etc/headrace").mkdir(exist_ok=True)
+        self.file = root / "etc/headrace/headrace.toml"
+        self.file.write_text(CONFIGURATION)
+        units = [f"headrace-{stage}@0" for stage in STAGES]
+        subprocess.run(["chroot", root, "systemctl", "enable", "-q", "headrace.target", *units], check=True)
+        self.console = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            ["systemd-nspawn", "-D", root, "--register=no", "--keep-unit", "--private-network", "--quiet", "--boot"],
+            stdin=subprocess.DEVNULL, stdout=self.console, stderr=self.console, start_new_session=True,
+        )  # fmt: skip
+        try:
+            self.leader = wait_until(self._leader, self._said, DEADLINE_S)
+            self.wait_for(lambda: all(self.state(stage) == "active" for stage in STAGES), "all stages to be ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def _leader(self) -> int:
+        assert self.process.poll() is None, self._said()
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0]) if children else 0
+
+    def _said(self) -> str:
+        self.console.seek(0)
+        return f"systemd-nspawn does not boot the machine: {self.console.read().decode(errors='replace')}"
+
+    @property
+    def network(self) -> Path:
+        """The machine's network namespace."""
+        return Path(f"/proc/{self.leader}/ns/net")
+
+    def wait_for(self, condition, what: str):
+        return wait_until(condition, lambda: f"{what}\n{self.call('journalctl', '-n', '100').stdout}", DEADLINE_S)
+
+    def call(self, *words: str) -> subprocess.CompletedProcess:
+        """Run a command inside."""
+        enter = ["nsenter", "-t", str(self.leader), "-m", "-p", "-n", "-u", "-i", "-C"]
+        return subprocess.run([*enter, *words], capture_output=True, text=True, timeout=DEADLINE_S)
+
+    def shell(self, line: str) -> str:
+        """Run a line of the shell inside; return what it says."""
+        result = self.call("sh", "-c", line)
+        assert result.returncode == 0, f"{line}: {result.stdout}{result.stderr}"
+        return result.stdout
+
+    def show(self, stage: str, name: str) -> str:
+        return self.call("systemctl", "show", "-P", name, f"headrace-{stage}@0").stdout.strip()
+
+    def state(self, stage: str) -> str:
+        return self.show(stage, "ActiveState")
+
+    def pid(self, stage: str) -> str:
+        return self.show(stage, "MainPID")
+
+    def is_healthy(self, stage: str) -> bool:
+        return self.call("headrace", "health", stage).returncode == 0
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.console.close()
