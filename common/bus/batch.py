@@ -40,6 +40,8 @@ SNAPSHOT_END: Final = 4
 """Last batch of a snapshot: remove, after handling it, what was not confirmed."""
 GAP: Final = 8
 """The reader's position was no longer held: this snapshot stands in for changes that were not sent one by one."""
+UNSENT: Final = 1 << 16
+"""Never on the wire: there is nothing for this reader, who is further on now; it is told so later."""
 ALL_FLAGS: Final = SNAPSHOT_BEGIN | SNAPSHOT | SNAPSHOT_END | GAP
 
 HEADER_CHARGE: Final = 256

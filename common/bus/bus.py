@@ -15,6 +15,7 @@ from common.bus.places import Places
 from common.bus.relay import Relay, Upstream
 from common.bus.server import MAX_UNREAD_BATCHES, Server
 from common.bus.wire import Request, Transport
+from common.config.schema import STAGES, Config
 from common.runtime.log import Log
 from common.runtime.loop import Loop
 
@@ -81,6 +82,16 @@ class Bus:
             on_refused=on_refused,
             is_credit_manual=is_credit_manual,
         )
+
+    def move(self, follower: Follower, stage: str, instance: str) -> None:
+        """Have a follower go on, from its position, with another instance that serves the same."""
+        follower.move(self._link(self.endpoint(stage, instance)))
+
+    def prune(self, config: Config) -> None:
+        """Let go the connections that nobody uses to stages that are not configured."""
+        known = {self.endpoint(stage, instance) for stage in STAGES for instance in config.instances(stage)}
+        for at in [at for at, link in self._links.items() if at not in known and not link.is_used]:
+            self._links.pop(at).close()
 
     def watch(self, stage: str, instance: str, on_change: Callable[[bool], None]) -> Callable[[], None]:
         """Have `on_change(is_connected)` called when another stage comes and goes; return what ends that."""

@@ -71,6 +71,11 @@ class Link:
     def followers(self) -> list["Follower"]:
         return list(self._followers.values())
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody follows or watches."""
+        return bool(self._followers or self._watchers)
+
     def watch(self, on_change: Callable[[bool], None]) -> None:
         """Have `on_change(is_connected)` called when the owner can be reached, and when it no longer can."""
         self._watchers.append(on_change)
@@ -252,6 +257,19 @@ class Follower:
         self.position = position
         self._owed = owed
         self.ask()
+
+    def move(self, link: Link) -> None:
+        """Ask another owner of the same for what follows the position."""
+        if link is self._link or self._is_closed:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self.stop_asking()
+        self._link.drop(self._subscription)
+        self._link, self.refused, self._retry_s = link, None, FIRST_RETRY_S
+        self._subscription = link.add(self)
+        if link.is_connected:
+            self._send_read()
 
     def close(self) -> None:
         """Stop following."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.arrays import n_within
-from common.bus.batch import GAP, SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, Position, empty_columns
+from common.bus.batch import GAP, SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, UNSENT, Batch, Position, empty_columns
 from common.bus.schema import Kind
 from common.bus.server import Source
 
@@ -90,6 +90,8 @@ class JournalSource(Source):
         gate: Callable[[], bool] | None = None,
         sizes: Callable[[np.ndarray], np.ndarray] | None = None,
         octets_per_row: int = 48,
+        choose: Callable[[np.ndarray], np.ndarray] | None = None,
+        share: int = 1,
     ):
         """Serve one table, or one view of it.
 
@@ -104,6 +106,8 @@ class JournalSource(Source):
         gate: while it returns False nothing is served.
         sizes: octets of the attribute sets that each of some rows refers to.
         octets_per_row: first guess of what a row costs; corrected by what is gathered.
+        choose: returns those of some rows that these readers are for; None: all.
+        share: of how many rows they are for one, about.
         """
         self._journal = journal
         self._kind = kind
@@ -116,6 +120,8 @@ class JournalSource(Source):
         self._gate = gate
         self._sizes = sizes
         self._octets_per_row = float(octets_per_row)
+        self._choose = choose
+        self._share = share
 
     @property
     def head(self) -> int:
@@ -161,10 +167,12 @@ class JournalSource(Source):
                 if len(batches) >= MIN_ROWS:
                     break
                 continue
-            rows, following = journal.read(sequence, self._n_rows(max_octets))
+            rows, following = journal.read(sequence, self._n_rows(max_octets) * self._share)
             if mark is not None and following > mark[0]:
                 rows = rows[(journal.last[rows] - np.uint32(sequence & 0xFFFFFFFF)) < np.uint32(mark[0] - sequence)]
                 following = mark[0]
+            if self._choose is not None:
+                rows = self._choose(rows)
             n_fitting = self._n_fitting(rows)
             if n_fitting < len(rows):
                 # An entry that counts is the last of its row.
@@ -177,7 +185,8 @@ class JournalSource(Source):
         if not batches:
             # Nothing but entries that no longer count: tell where the reader is now.
             position = Position(self._epoch, sequence, -1)
-            batches.append(self._batch((self._kind, *self._nothing()), sequence, position, 0))
+            flags = UNSENT if self._choose is not None else 0
+            batches.append(self._batch((self._kind, *self._nothing()), sequence, position, flags))
         elif batches[-1].position.sequence < sequence:
             batches[-1].position = Position(self._epoch, sequence, -1)
         return batches
@@ -196,10 +205,15 @@ class JournalSource(Source):
         cursor = max(cursor, FIRST_ROW)
         limit = self._row_limit()
         for _ in range(MAX_EMPTY_CHUNKS):
-            first, cursor = cursor, min(cursor + self._n_rows(max_octets), max(limit, cursor))
+            n_rows = self._n_rows(max_octets) * self._share
+            first, cursor = cursor, min(cursor + n_rows, max(limit, cursor))
             rows = np.arange(first, cursor, dtype=np.uint32)
-            rows = rows[: self._n_fitting(rows)]
-            cursor = first + len(rows)
+            if self._choose is not None:
+                rows = self._choose(rows)
+            n_fitting = self._n_fitting(rows)
+            if n_fitting < len(rows):
+                cursor = int(rows[n_fitting])
+                rows = rows[:n_fitting]
             is_last = cursor >= limit
             position = Position(self._epoch, sequence, -1 if is_last else cursor)
             batch = self._gathered(rows, True, sequence, position, SNAPSHOT)

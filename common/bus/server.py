@@ -4,11 +4,12 @@ Owns one record a reader: position, credit left, source. Never keeps a batch: wh
 the table. Free of transport: what arrives is handed in, what leaves goes through `port`.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from common.bus.batch import Batch, Position, encode
+from common.bus.batch import UNSENT, Batch, Position, encode
 from common.bus.channels import is_match, kinds_of
 from common.bus.schema import FINGERPRINT, SchemaError, disagreement
 from common.bus.wire import Credit, ListenPort, Read, Request, Stop, Unread, decode_request, encode_refusal
@@ -21,6 +22,8 @@ MIN_BATCH_OCTETS: Final = 1 << 16
 """Credit may be overdrawn by this much, so that its last octets do not go out as tiny batches."""
 MAX_PUMP_OCTETS: Final = 2 << 20
 """What one pump sends at most before other work has its turn."""
+MAX_UNSENT_ENTRIES: Final = 8192
+"""A reader that is further on than it knows is told so when it is so much further."""
 MAX_WINDOW_OCTETS: Final = 64 << 20
 """Credit beyond this does not count, whatever a reader grants: it bounds what may be on the way to it."""
 
@@ -79,6 +82,13 @@ class Reader:
     n_batches: int = 0
     n_octets: int = 0
     unsent: Sequence[Batch] = ()  # read from the source, but so far nothing more was kept for it
+    silent: Batch | None = None  # says that the reader is further on than it knows
+    told: int = 0  # the sequence it knows of
+
+    @property
+    def known(self) -> int:
+        """The sequence it goes on from, as far as it knows."""
+        return self.position.sequence if self.silent is None else self.told
 
     @property
     def lag(self) -> int:
@@ -151,12 +161,19 @@ class Server:
         """
         return min(
             (
-                reader.position.sequence
+                reader.known
                 for reader in self._order
                 if reader.is_counted and reader.request.channel == channel and not reader.request.is_tap
             ),
             default=None,
         )
+
+    def tell_positions(self, channel: str) -> None:
+        """Tell the readers of a channel where they are that are further on than they know."""
+        for reader in list(self._order):
+            if reader.silent is not None and reader.request.channel == channel:
+                with contextlib.suppress(Unread):  # there is more for it on the way, so it will hear
+                    self._send(reader, reader.silent)
 
     def n_readers(self, channel: str) -> int:
         """Return how many readers, taps not counted, follow a channel."""
@@ -202,24 +219,34 @@ class Server:
         batches = reader.unsent or reader.source.read(reader.position, room)
         reader.unsent = ()
         for index, batch in enumerate(batches):
-            if not batch.channel:
-                batch.channel = reader.request.channel
-            size = batch.n_octets
+            if batch.flags & UNSENT and batch.position.sequence - reader.known < MAX_UNSENT_ENTRIES:
+                reader.told, reader.position, reader.silent = reader.known, batch.position, batch
+                n_octets += 1
+                continue
             try:
-                is_there = self.port.send(reader.peer, encode(batch, reader.subscription))
+                size = self._send(reader, batch)
             except Unread:
                 reader.unsent = batches[index:]
                 break
-            if not is_there:
-                self.on_gone(reader.peer)
+            if not size:
                 return n_octets or 1
-            reader.position = batch.position
-            reader.is_counted = True
-            reader.credit -= size
-            reader.n_batches += 1
             n_octets += size
-        reader.n_octets += n_octets
         return n_octets
+
+    def _send(self, reader: Reader, batch: Batch) -> int:
+        """Send a batch to a reader; return its octets, 0 when the reader has gone. May raise Unread."""
+        batch.channel = batch.channel or reader.request.channel
+        batch.flags &= ~UNSENT
+        size = batch.n_octets
+        if not self.port.send(reader.peer, encode(batch, reader.subscription)):
+            self.on_gone(reader.peer)
+            return 0
+        reader.position, reader.silent = batch.position, None
+        reader.is_counted = True
+        reader.credit -= size
+        reader.n_batches += 1
+        reader.n_octets += size
+        return size
 
     def _on_credit(self, peer: bytes, message: Credit) -> None:
         reader = self._readers.get((peer, message.subscription))

@@ -48,12 +48,26 @@ def stage(name: str, file: Path, instance: str) -> None:
         stage_class(name)
     except LookupError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
+    _check_instance(config, file, name, instance)
     _check_machine(config, [(name, instance)])
     try:
         status = run_stage(name, config, instance)
     except OSError as error:
         say_and_exit(f"cannot run: {error.filename or config.router.run_dir}: {error.strerror or error}")
     sys.exit(status)
+
+
+def _check_instance(config: Config, file: Path, name: str, instance: str) -> None:
+    """Exit unless the configuration has this instance."""
+    known = config.instances(name)
+    if instance not in known:
+        where = "[[fib.instance]]" if name == "fib" else f"{name}.instances"
+        click.echo(
+            f"headrace: no {name} {instance!r} in {file}: there is {', '.join(known)}. "
+            f"--instance takes one of these; {where} says which there are",
+            err=True,
+        )
+        sys.exit(WRONG_CONFIGURATION)
 
 
 def _check_machine(config: Config, stages: list[tuple[str, str]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from common.cli.asking import Router, asks_router, find_router, say_and_exit
-from common.cli.text import as_json, as_json_line, duration, pairs, table
+from common.cli.text import as_json, as_json_line, duration, pairs, some, table
 from common.runtime.processes import memory_octets
 
 Column = tuple[str, str] | tuple[str, str, Callable[[Any], Any]]
@@ -79,6 +79,7 @@ STAGES: tuple[Column, ...] = (
     ("restarts", "restarts"),
     ("memory", "memory"),
     ("kernels", "kernels"),
+    ("owns", "owns", some),
     ("waits for", "missing", ", ".join),
     ("problem", "problem"),
 )
@@ -145,7 +146,9 @@ def neighbor(router: Router, name: str, is_json: bool) -> None:
 @click.argument("prefix")
 def route(router: Router, prefix: str, is_json: bool) -> None:
     """Show all candidates for PREFIX, the chosen one, and why each other lost."""
-    answer = router.ask("rib", "route", prefix=prefix)
+    from common.config.sharing import longest_route
+
+    answer = longest_route([router.ask("rib", "route", each, prefix=prefix) for each in router.instances("rib")])
     answer["candidates"] += refused_routes(router, answer["prefix"], answer["candidates"])
     if is_json:
         click.echo(as_json(answer))
@@ -170,7 +173,8 @@ def routes(router: Router, received: str, advertised: str, family: str, limit: i
         _, instance = _ask_holder(router, name)
         rows = router.pages("speaker", question, instance, limit, neighbor=name, family=family)
     else:
-        rows = router.pages("rib", "routes", "0", limit, family=family)
+        pages = (router.pages("rib", "routes", each, limit, family=family) for each in router.instances("rib"))
+        rows = itertools.islice(itertools.chain.from_iterable(pages), limit)
     if is_json:
         for row in rows:
             click.echo(as_json_line(row))
@@ -253,7 +257,11 @@ def _described(router: Router, row: dict) -> dict:
     answer = router.ask_or_error(row["stage"], "status", row["instance"])
     if isinstance(answer, dict):
         row |= {name: answer[name] for name in ("pid", "uptime_s", "state", "state_since_s", "missing")}
-        row |= {"kernels": "compiled" if answer["compiled"] else "uncompiled", "status": answer}
+        row |= {
+            "owns": answer.get("owns", []),
+            "kernels": "compiled" if answer["compiled"] else "uncompiled",
+            "status": answer,
+        }
         n_lost = answer.get("events", {}).get("log-unwritable", 0)
         row |= {"problem": f"{n_lost} lines could not be logged"} if n_lost else {}
     elif row["state"] == "running":
@@ -278,11 +286,17 @@ def refused_routes(router: Router, prefix: str, candidates: list[dict]) -> list[
                 {"source": number, "set": route.pop("set"), "prefix": prefix} for number, route in enumerate(received)
             ],
         }
-        explained = router.ask_or_error("policy", "explain", **question) if received else {"routes": []}
+        explained = _explained(router, question) if received else {"routes": []}
         for route, verdict in zip(received, [] if isinstance(explained, str) else explained["routes"], strict=False):
             if verdict["refusal"]:
                 refused.append({**route, "is_chosen": False, "why": f"refused: {verdict['reason']}"})
     return refused
+
+
+def _explained(router: Router, question: dict) -> dict | str:
+    """Ask one policy stage, whichever there is: all go by the same configuration."""
+    known = [instance for stage, instance in router.stages() if stage == "policy"] or ["0"]
+    return router.ask_or_error("policy", "explain", known[0], **question)
 
 
 def _supervised(router: Router) -> list[dict]:

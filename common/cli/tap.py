@@ -5,10 +5,12 @@ tap, and what it has not taken yet is merged, or marked as a gap and sent as a s
 """
 
 import ipaddress
+import itertools
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from common.runtime.loop import Loop
 
 SERVERS = {"adj-rib-in": "speaker", "loc-rib": "rib", "adj-rib-out": "speaker", "nexthops": "fib", "vrps": "rpki"}
+RELAYS = ("policy", "exporter")  # any instance of these serves everything
 
 AWAY_S = 1.0
 """A stage that cannot be reached within this time is said to be away."""
@@ -32,7 +35,7 @@ AWAY_S = 1.0
 @click.option("--neighbor", help="Only routes of this neighbor (adj-rib-out: what this neighbor is told).")
 @click.option("--prefix", help="Only this prefix and what is more specific.")
 @click.option("--stage", help="Tap this stage: policy shows adj-rib-in after the import policy.")
-@click.option("--instance", default="0", show_default=True, help="Instance of the stage.")
+@click.option("--instance", help="Instance of the stage; not given: all of them.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 @click.option(
     "--timeout",
@@ -54,10 +57,12 @@ def tap(run_dir, file, channel, neighbor, prefix, stage, instance, is_json, time
         raise click.BadParameter(f"no channel {channel}; there are {', '.join(SERVERS)}", param_hint="CHANNEL")
     if name == "adj-rib-out" and not neighbor and rest.count("/") == 0:
         raise click.UsageError("adj-rib-out needs --neighbor")
-    if instance not in router.instances(server):
+    known = router.instances(server)
+    if instance is not None and instance not in known:
         say_and_exit(f"no {server}.{instance} answers in {router.run_dir}")
     view = View(is_json, _network(prefix), None if name == "adj-rib-out" else neighbor)
-    follow(router, server, instance, _channels(name, rest, neighbor), view, timeout_s)
+    tapped = [instance] if instance else known[:1] if server in RELAYS else known
+    follow(router, server, tapped, _channels(name, rest, neighbor), view, timeout_s)
 
 
 def _channels(name: str, rest: str, neighbor: str | None) -> list[str]:
@@ -77,9 +82,9 @@ def _network(text: str | None):
 
 
 def follow(
-    router: Router, stage: str, instance: str, channels: list[str], view: "View", timeout_s: float | None = None
+    router: Router, stage: str, instances: list[str], channels: list[str], view: "View", timeout_s: float | None = None
 ) -> None:
-    """Show what comes on the channels until a signal ends it, or the stage has been away for `timeout_s`."""
+    """Show what comes on the channels until a signal ends it, or a stage has been away for `timeout_s`."""
     from common.bus.bus import Bus
     from common.bus.places import Places, places_of
     from common.bus.zmq_transport import ZmqTransport
@@ -90,18 +95,25 @@ def follow(
     loop = Loop()
     log = Log("tap", level="error")
     keyring, places = None, Places(router.run_dir)
-    if router.config is not None and not (router.run_dir / f"{stage}.{instance}.bus").exists():
+    is_far = not all((router.run_dir / f"{stage}.{each}.bus").exists() for each in instances)
+    if router.config is not None and is_far:
         keyring = router.keyring() if router.config.public_keys else None
         places = places_of(router.config)
     bus = Bus(router.run_dir, "tap", str(os.getpid()), loop, ZmqTransport(loop, keyring, log), log, places=places)
     signal.signal(signal.SIGTERM, lambda number, frame: loop.stop())
 
-    def on_refused(reason: str) -> None:
-        say_and_exit(f"{stage} refuses: {reason}")
+    refusing: set[str] = set()
 
-    for channel in channels:
-        bus.follow(stage, instance, channel, view.show, params={"tap": True}, on_refused=on_refused)
-    bus.watch(stage, instance, Presence(loop, f"{stage}.{instance}", timeout_s).on_change)
+    def on_refused(instance: str, reason: str) -> None:
+        refusing.add(instance)
+        if len(refusing) == len(instances):  # a neighbor is held by one of the speakers
+            say_and_exit(f"{stage} refuses: {reason}")
+
+    for instance, channel in itertools.product(instances, channels):
+        refused = partial(on_refused, instance)
+        bus.follow(stage, instance, channel, view.show, params={"tap": True}, on_refused=refused)
+    for instance in instances:
+        bus.watch(stage, instance, Presence(loop, f"{stage}.{instance}", timeout_s).on_change)
     try:
         with wake_on_signals(loop):
             loop.run()

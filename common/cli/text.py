@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+WORDS_SHOWN = 4
+
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], right: str = "") -> str:
     """Return rows as aligned columns; `right` has an "r" for each column that is aligned to the right."""
@@ -67,3 +69,9 @@ def as_json_line(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def some(words: list[str]) -> str:
+    """Return the first of many words, and how many more there are."""
+    more = [f"{len(words) - WORDS_SHOWN} more"] if len(words) > WORDS_SHOWN else []
+    return ", ".join(words[:WORDS_SHOWN] + more)

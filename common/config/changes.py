@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from common.config.keys import EVALUATE, LIVE, RESTART, SESSION, keys_of
+from common.config.keys import EVALUATE, LIVE, RESTART, SESSION, SHARE, keys_of
 from common.config.schema import BLOCKS, LISTS, SECTIONS, Config, Fib, Neighbor
 
 WORDS = {
     LIVE: "applied live",
     EVALUATE: "routes are evaluated again, the differences told",
     SESSION: "costs a session",
+    SHARE: "each rib starts anew with its share; sessions and routes stay",
     RESTART: "only at the next start",
 }
 PLACES = {"endpoint": "endpoints", "key": "public_keys"}  # fields of what is only taken at the start, by section

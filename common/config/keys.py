@@ -18,6 +18,7 @@ REQUIRED = MISSING
 LIVE = "live"  # nothing: it counts from now on
 EVALUATE = "evaluate"  # policies are evaluated again, and the differences told
 SESSION = "session"  # the session of the neighbor, or of all where the key is no neighbor's
+SHARE = "share"  # the prefixes are shared out anew: each rib starts anew, sessions and routes stay
 RESTART = "restart"  # a stage, or the router, has to be started again: until then nothing changes
 
 _Z85 = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#")
@@ -145,8 +146,8 @@ def choice(*values: str) -> Kind:
     return Kind("string", parse, limits)
 
 
-def list_of(kind: Kind, *, minimum: int = 0, is_set: bool = False) -> Kind:
-    """A list of one kind, as a tuple; `is_set`: no value twice."""
+def list_of(kind: Kind, *, minimum: int = 0, maximum: int = 0, is_set: bool = False) -> Kind:
+    """A list of one kind, as a tuple; `is_set`: no value twice; maximum 0: no limit."""
     limits = kind.limits + (f"; at least {minimum}" if minimum else "")
 
     def parse(value: Any) -> tuple:
@@ -165,6 +166,8 @@ def list_of(kind: Kind, *, minimum: int = 0, is_set: bool = False) -> Kind:
             items.append(parsed)
         if len(items) < minimum:
             raise Unfit(f"needs at least {minimum} value" + ("s" if minimum > 1 else ""))
+        if maximum and len(items) > maximum:
+            raise Unfit(f"has {len(items)} values; there may be {maximum}")
         return tuple(items)
 
     return Kind(f"list of {kind.name}", parse, limits)
@@ -179,6 +182,24 @@ def _parse_name(value: Any) -> str:
     if not value or len(value) > 64 or not all(letter.isalnum() or letter in "-_." for letter in value):
         raise Unfit("must be 1 to 64 letters, digits, '-', '_' or '.'")
     return value
+
+
+def _parse_speaker(value: Any) -> str:
+    if isinstance(value, list):
+        raise Unfit("must be one name: a session is held by one speaker")
+    return _parse_name(value)
+
+
+MAX_INSTANCES = 64
+
+
+def _parse_instances(value: Any) -> tuple[str, ...]:
+    """Return names: those of a list, or "0", "1", ... for a number."""
+    if isinstance(value, list):
+        return list_of(NAME, minimum=1, maximum=MAX_INSTANCES, is_set=True).parse(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Unfit(f"must be a number or a list of names, not {_describe(value)}")
+    return tuple(map(str, range(integer(1, MAX_INSTANCES).parse(value))))
 
 
 def _parse_line(value: Any) -> str:
@@ -325,6 +346,8 @@ def _parse_public_key(value: Any) -> str:
 
 BOOLEAN = Kind("boolean", _parse_boolean, "true or false")
 NAME = Kind("string", _parse_name, "1 to 64 letters, digits, '-', '_', '.'")
+SPEAKER = Kind("string", _parse_speaker, "1 to 64 letters, digits, '-', '_', '.'")
+INSTANCES = Kind("number or list of names", _parse_instances, f"1 to {MAX_INSTANCES}, or as many names")
 LINE = Kind("string", _parse_line, "at most 128 characters")
 ASN = Kind("integer", _parse_asn, "1 to 4294967294, not 23456")
 ROUTER_ID = Kind("IPv4 address", _parse_router_id, "not 0.0.0.0")

@@ -199,6 +199,8 @@ def _check_document(values: dict, reader: _Reader) -> None:
     _check_next_hops(router, ("router",), reader)
     _check_fibs(values, reader)
     check_bus(values, reader)
+    _check_endpoints(values, reader)
+    _check_speakers(values, reader)
     _check_unique(values["neighbor"], "name", reader)
     _check_unique(values["neighbor"], "address", reader)
     for index, neighbor in enumerate(values["neighbor"]):
@@ -220,6 +222,47 @@ def _check_fibs(values: dict, reader: _Reader) -> None:
             reader.error(("fib", "instance"), f"table {table[1]} is already that of another instance")
         names.add(entry.get("name"))
         tables.add(table)
+
+
+def _check_endpoints(values: dict, reader: _Reader) -> None:
+    """Each endpoint is that of an instance there is."""
+    for index, endpoint in enumerate(values["endpoint"]):
+        stage, instance = endpoint.get("stage"), endpoint.get("instance", "0")
+        known = _instances(values, stage)
+        if stage is not None and instance not in known:
+            where = "[[fib.instance]]" if stage == "fib" else f"{stage}.instances"
+            reader.error(
+                ("endpoint", index, "instance"),
+                f'there is no {stage} "{instance}": {where} has {", ".join(known)}',
+                nearest=next(iter(difflib.get_close_matches(instance, known, n=1, cutoff=0.5)), ""),
+            )
+
+
+def _instances(values: dict, stage: str | None) -> tuple[str, ...]:
+    """Return the instances of a stage, as Config.instances does."""
+    if stage == "fib":
+        return ("0", *(entry["name"] for entry in values["fib.instance"] if "name" in entry))
+    declared = values.get(stage, {}).get("instances")
+    if stage == "speaker" and declared is None:
+        return tuple(dict.fromkeys(("0", *(neighbor.get("speaker", "0") for neighbor in values["neighbor"]))))
+    return declared or ("0",)
+
+
+def _check_speakers(values: dict, reader: _Reader) -> None:
+    """Each neighbor is some speaker's."""
+    declared = values.get("speaker", {}).get("instances")
+    if declared is None:
+        return
+    for index, neighbor in enumerate(values["neighbor"]):
+        name = neighbor.get("speaker", "0")
+        if name not in declared:
+            nearest = difflib.get_close_matches(name, declared, n=1, cutoff=0.5)
+            reader.error(
+                ("neighbor", index, "speaker"),
+                f'"{name}" is no speaker, so nobody would hold the session: name one of speaker.instances, '
+                f"{', '.join(declared)}",
+                nearest=nearest[0] if nearest else "",
+            )
 
 
 def _check_unique(neighbors: list[dict], name: str, reader: _Reader) -> None:

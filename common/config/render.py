@@ -30,7 +30,7 @@ def reference() -> str:
     parts = [
         "# Configuration reference\n\nOne TOML file; a key without a default is required. What a change costs a router "
         "that runs: `live` nothing,\n`evaluate` routes are evaluated again, differences told, `session` the session, "
-        "`restart`: it counts from the next start.\n"
+        "`share` a restart of each rib,\n`restart`: it counts from the next start.\n"
     ]
     for name, section in SECTIONS.items():
         header = f"`[[{name}]]`, once for each {name}" if name in LISTS else f"`[{name}]`"

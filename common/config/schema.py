@@ -84,6 +84,35 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """The speakers, which share out the neighbors: each names its own (`neighbor.speaker`)."""
+
+    instances: tuple[str, ...] | None = key(
+        keys.INSTANCES,
+        "How many there are, or their names; the first announces `router.originate`. Not set: those that neighbors "
+        'name, and "0".',
+        default=None,
+        example=["0", "edge"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rib:
+    """The ribs, which share out the prefixes: neighboring ones stay together, for they often share attributes."""
+
+    instances: tuple[str, ...] = key(
+        keys.INSTANCES, "How many there are, or their names.", default=1, change=keys.SHARE
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter:
+    """The exporters, which share out the groups of neighbors; they keep nothing."""
+
+    instances: tuple[str, ...] = key(keys.INSTANCES, "How many there are, or their names.", default=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fib:
     """Whether and where chosen routes are put into the kernel."""
 
@@ -237,6 +266,11 @@ class Policy:
         keys.choice("treat-as-withdraw", "accept"),
         "What is done with routes whose AS path has an AS_SET or AS_CONFED_SET (RFC 9774).",
         default="treat-as-withdraw",
+    )
+    instances: tuple[str, ...] = key(
+        keys.INSTANCES,
+        "How many policy stages there are, or their names; they share out the streams of routes, and keep nothing.",
+        default=1,
     )
 
 
@@ -504,7 +538,7 @@ class Neighbor:
         change=keys.EVALUATE,
     )
     speaker: str = key(
-        keys.NAME, "Instance of the speaker stage that holds the session.", default="0", change=keys.SESSION
+        keys.SPEAKER, "Instance of the speaker stage that holds the session.", default="0", change=keys.SESSION
     )
     import_: ImportPolicy | None = field(default=None, metadata={"section": "import"})
     export: ExportPolicy | None = field(default=None, metadata={"section": "export"})
@@ -568,6 +602,9 @@ class Config:
     router: Router
     neighbors: dict[str, Neighbor] = field(default_factory=dict, metadata={"section": "neighbor"})
     policy: Policy = field(default_factory=Policy)
+    speaker: Speaker = field(default_factory=Speaker)
+    rib: Rib = field(default_factory=Rib)
+    exporter: Exporter = field(default_factory=Exporter)
     fib: Fib = field(default_factory=Fib)
     fibs: dict[str, Fib] = field(default_factory=dict)  # by instance, with that of [fib], "0", first
     status: Status = field(default_factory=Status)
@@ -578,6 +615,15 @@ class Config:
     endpoints: dict[tuple[str, str], Endpoint] = field(default_factory=dict, metadata={"section": "endpoint"})
     public_keys: dict[str, PublicKey] = field(default_factory=dict, metadata={"section": "key"})
     path: Path | None = None
+
+    def instances(self, stage: str) -> tuple[str, ...]:
+        """Return the names of the instances of a stage, in the order in which they share its work out."""
+        if stage == "fib":
+            return tuple(self.fibs)
+        if stage == "speaker" and self.speaker.instances is None:
+            return ("0", *sorted({neighbor.speaker for neighbor in self.neighbors.values()} - {"0"}))
+        section = getattr(self, stage, None)
+        return getattr(section, "instances", ("0",))
 
     def fib_of(self, instance: str) -> Fib:
         """Return what an instance of the fib stage goes by."""
@@ -598,6 +644,9 @@ SECTIONS: dict[str, type] = {
     "router": Router,
     "neighbor": Neighbor,
     "policy": Policy,
+    "speaker": Speaker,
+    "rib": Rib,
+    "exporter": Exporter,
     "fib": Fib,
     "status": Status,
     "log": Log,

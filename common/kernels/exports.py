@@ -176,29 +176,40 @@ class ExportTable:
                 n_changed += 1
         return result[:n_changed]
 
-    def mark_unconfirmed(self):
-        """Mark every route: what is not written again until `sweep_unconfirmed` is gone then."""
+    def mark_unconfirmed(self, is_among: cython.const[cython.uchar][::1] = None):
+        """Mark every route: what is not written again until `sweep_unconfirmed` is gone then.
+
+        `is_among` tells of each row whether it is meant, where not all are.
+        """
+        has_limits: cython.bint = is_among is not None
+        end: cython.Py_ssize_t = self._set.shape[0]
+        if has_limits:
+            end = min(end, is_among.shape[0])
         i: cython.Py_ssize_t
         with cython.nogil:
-            for i in range(self._set.shape[0]):
-                if self._set[i] != 0:
+            for i in range(end):
+                if self._set[i] != 0 and (not has_limits or is_among[i]):
                     self._flags[i] |= UNCONFIRMED
 
-    def sweep_unconfirmed(self, references: cython.uint[::1]):
-        """Take away the routes still marked and return their rows (uint32)."""
+    def sweep_unconfirmed(self, references: cython.uint[::1], is_among: cython.const[cython.uchar][::1] = None):
+        """Take away the routes still marked, of the rows that are meant (see `mark_unconfirmed`); return their rows."""
+        has_limits: cython.bint = is_among is not None
+        end: cython.Py_ssize_t = self._set.shape[0]
+        if has_limits:
+            end = min(end, is_among.shape[0])
         n: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         with cython.nogil:
-            for i in range(self._set.shape[0]):
-                if self._flags[i] & UNCONFIRMED:
+            for i in range(end):
+                if self._flags[i] & UNCONFIRMED and (not has_limits or is_among[i]):
                     n += 1
         self._make_room(n)
         result = np.empty(n, np.uint32)
         gone: cython.uint[::1] = memoryview(result)
         n = 0
         with cython.nogil:
-            for i in range(self._set.shape[0]):
-                if self._flags[i] & UNCONFIRMED:
+            for i in range(end):
+                if self._flags[i] & UNCONFIRMED and (not has_limits or is_among[i]):
                     self._flags[i] &= ~UNCONFIRMED & 0xFF
                     self._keep(cython.cast(cython.uint, i), references)
                     references[self._set[i]] -= 1

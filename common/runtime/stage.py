@@ -36,6 +36,8 @@ from common.runtime.rights import keep_only
 
 BEAT_S = 0.5
 """How often a stage says that it lives."""
+PRUNE_S = 5.0
+"""How long after a reload connections are kept that nobody uses; others may not have read the configuration yet."""
 
 
 class State(StrEnum):
@@ -104,6 +106,10 @@ class Stage:
     def status(self) -> dict[str, Any]:
         """Return what `headrace show stages` and the status page say of this stage."""
         return {}
+
+    def owns(self) -> list[str]:
+        """Return in words what this instance owns or does, where the work is shared out among several."""
+        return []
 
     def is_in_step(self) -> bool:
         """Tell whether the stage has taken in all that its owners have told, beside what its followers know of it."""
@@ -209,6 +215,7 @@ class Skeleton:
             event(self.context.log, "reload-refused", "error", problem=error)
             raise ControlError(f"not reloaded: {error}") from error
         self.context.log.set_level(config.log.level)
+        self.context.loop.call_later(PRUNE_S, lambda: self.context.bus.prune(self.stage.config))
         event(self.context.log, "reloaded")
         return {}
 
@@ -265,6 +272,7 @@ class Skeleton:
             "state": self.state,
             "state_since_s": round(context.clock.monotonic() - self._state_since, 3),
             "missing": self._missing(),
+            "owns": self.stage.owns(),
             "stage": self.stage.name,
             "instance": self.stage.instance,
             "pid": os.getpid(),

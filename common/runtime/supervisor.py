@@ -42,6 +42,8 @@ PID_FILE: Final = "headrace.pid"
 REASONS_KEPT: Final = 10
 STOP_ORDER: Final = ("speaker", None, "fib")
 """The speaker first, so that peers get a Cease; the fib last, so that packets find their way until the end."""
+SHARED: Final = ("rib", "policy", "exporter", "speaker")
+"""Stages whose instances come and go with the configuration, in the order in which they are started."""
 PR_SET_PDEATHSIG: Final = 1
 
 START_PATIENCE: Final = 6
@@ -82,8 +84,7 @@ class Child:
 
 def planned(config: Config) -> list[tuple[str, str]]:
     """Return (stage, instance) of everything this configuration runs."""
-    speakers = sorted({"0", *(neighbor.speaker for neighbor in config.neighbors.values())})
-    plan = [("rib", "0"), ("policy", "0"), ("exporter", "0"), *(("speaker", instance) for instance in speakers)]
+    plan = [(name, instance) for name in SHARED for instance in config.instances(name)]
     if config.fib.enabled:
         plan[:0] = [("fib", instance) for instance in config.fibs]
     if config.status.enabled:
@@ -178,28 +179,30 @@ class Supervisor:
         return answer
 
     def _apply(self, config: Config, found: list[dict]) -> None:
-        """Go over to another configuration: tell all stages, start speakers that are new, end those no more named."""
+        """Go over to another configuration: tell all stages, start instances that are new, end those no more named."""
         for change in found:
             event(self.context.log, "configuration-change", change=change["text"])
+        has_other_shares = config.instances("rib") != self.config.instances("rib")
         # What only a start of the router changes stays; a stage's own section counts when that is started again.
         self.config = pinned(self.config, config, ("router", "log"))
+        names = {child.name for child in self.children}
+        wanted = {each for each in planned(config) if each[0] in SHARED and each[0] in names}
+        self._end_instances(wanted)
         for child in self.children:
-            if child.state == "running":
+            if has_other_shares and child.name == "rib":
+                self._restart(child)
+            elif child.state == "running":
                 os.kill(child.pid, signal.SIGHUP)
-        speakers = {instance for name, instance in planned(config) if name == "speaker"}
-        if any(child.name == "speaker" for child in self.children):
-            self._change_speakers(speakers)
+        for name, instance in sorted(wanted - {(child.name, child.instance) for child in self.children}):
+            child = Child(name, instance)
+            self.children.append(child)
+            self._start(child)
         self.context.log.set_level(config.log.level)
         event(self.context.log, "reloaded")
 
-    def _change_speakers(self, wanted: set[str]) -> None:
-        present = {child.instance: child for child in self.children if child.name == "speaker"}
-        for instance in sorted(wanted - present.keys()):
-            child = Child("speaker", instance)
-            self.children.append(child)
-            self._start(child)
-        for instance in present.keys() - wanted:
-            child = present[instance]
+    def _end_instances(self, wanted: set[tuple[str, str]]) -> None:
+        gone = [each for each in self.children if each.name in SHARED and (each.name, each.instance) not in wanted]
+        for child in gone:
             self.children.remove(child)
             if child.timer is not None:
                 child.timer.cancel()

@@ -12,6 +12,7 @@ from common.bus.server import Refused
 from common.bus.wire import Request
 from common.config.digest import policy_digest
 from common.config.schema import Config
+from common.config.sharing import decode_share
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
 from stages.exporter.evaluation import ExportEvaluation, version
@@ -47,6 +48,16 @@ class ExporterStage(Stage):
             ],
         }
 
+    def owns(self) -> list[str]:
+        """Return the groups it is asked for."""
+        requests = self._relay.requests() if self._relay is not None else []
+        named = ((self._group(each), each) for each in requests)
+        words = (
+            f"{group.family.label} for {'+'.join(self._members(group))} of {each.reader}, rib.{_rib(each)}"
+            for group, each in named
+        )
+        return sorted(dict.fromkeys(words))
+
     def controls(self) -> dict:
         return {"explain": self._on_explain}
 
@@ -74,10 +85,13 @@ class ExporterStage(Stage):
             self._evaluation(group)
         except ValueError as error:
             raise Refused(str(error)) from error
-        rib = str(request.params.get("rib", "0"))
         view = "installed" if request.params.get("view") == "installed" else "best"
-        params = {"view": view, "tap": request.is_tap}
-        return self.context.bus.endpoint("rib", rib), loc_rib(group.family.label), params
+        try:
+            share = decode_share(request.params)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        params = {"view": view, "tap": request.is_tap, **share.params}
+        return self.context.bus.endpoint("rib", _rib(request)), loc_rib(group.family.label), params
 
     def _transform(self, batch: Batch, request: Request) -> list[Batch]:
         return [self._evaluation(self._group(request)).transform(batch)]
@@ -137,6 +151,10 @@ class ExporterStage(Stage):
                     refused.labels(neighbors, group.family.label, words).set(count)
 
         metrics.before_scrape(refresh)
+
+
+def _rib(request: Request) -> str:
+    return str(request.params.get("rib", "0"))
 
 
 def _refused(evaluation: ExportEvaluation) -> dict[str, int]:

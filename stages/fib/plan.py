@@ -15,6 +15,8 @@ import numpy as np
 from common.arrays import allocate, grown
 from common.bus.batch import Batch
 from common.bus.schema import BestChanges
+from common.bus.shards import is_in_share
+from common.config.sharing import WHOLE, Share
 from common.kernels import netlink
 from common.kernels import plan as steps
 from common.kernels.prefixes import PrefixTable
@@ -87,25 +89,32 @@ class Plan:
         """Tells for each prefix whether it is to be installed; None: all are."""
         self.n_installed = 0
         self.n_queued = 0
-        self.is_confirmed = False  # a whole snapshot has been seen, so what is installed is what is wanted
+        self.is_confirmed = False  # whole snapshots have been seen, so what is installed is what is wanted
+        self._missing = {0}  # shares of the prefixes whose first snapshot has not ended
         self._queue: deque[np.ndarray] = deque()
         self._repairs: list[np.ndarray] = []
         self._fit()
 
     # ---- what is wanted -----------------------------------------------------------------------------------------
 
-    def handle(self, batch: Batch, interfaces: list[int] | None = None) -> None:
+    def expect(self, n_shares: int) -> None:
+        """Take the prefixes in so many shares from now on."""
+        self._missing = set(range(n_shares))
+
+    def handle(self, batch: Batch, interfaces: list[int] | None = None, share: Share = WHOLE) -> None:
         """Take in the routes of a batch of BestChanges, and the marks of a snapshot on any batch.
 
         interfaces: for each source of the batch the number of the interface its link-local next hops are on.
+        share: which of all prefixes the sender has.
         """
         if batch.begins_snapshot:
-            self.mark_unconfirmed()
+            self.mark_unconfirmed(share)
         if batch.kind is BestChanges and batch.n_rows:
             self._want_paths(batch.columns, np.array(interfaces or [0], np.uint64))
         if batch.ends_snapshot:
-            self.remove_unconfirmed()
-            self.is_confirmed = True
+            self.remove_unconfirmed(share)
+            self._missing.discard(share.index)
+            self.is_confirmed |= not self._missing
 
     def _want_paths(self, columns: dict[str, np.ndarray], interfaces: np.ndarray) -> None:
         n_paths = columns["n_paths"]
@@ -160,17 +169,23 @@ class Plan:
         self._fit()
         self._push(steps.want(rows, ways, self.wanted, self.installed, self.flags, self.ways.n_wanted, self.tally))
 
-    def mark_unconfirmed(self) -> None:
-        """Note that all there is must be named again before the snapshot ends, or go."""
+    def mark_unconfirmed(self, share: Share = WHOLE) -> None:
+        """Note that all there is of a share must be named again before the snapshot ends, or go."""
         limit = self.prefixes.row_limit
-        there = (self.wanted[:limit] != 0) | (self.installed[:limit] != 0)
+        there = ((self.wanted[:limit] != 0) | (self.installed[:limit] != 0)) & self._is_of(share, limit)
         self.flags[:limit][there] |= steps.UNCONFIRMED
-        self.tally[steps.N_UNCONFIRMED] = np.count_nonzero(there)
+        self.tally[steps.N_UNCONFIRMED] = np.count_nonzero(self.flags[:limit] & steps.UNCONFIRMED)
 
-    def remove_unconfirmed(self) -> None:
-        """Let go of what the snapshot did not name."""
-        rows = np.flatnonzero(self.flags[: self.prefixes.row_limit] & steps.UNCONFIRMED).astype(np.uint32)
+    def remove_unconfirmed(self, share: Share = WHOLE) -> None:
+        """Let go of what the snapshot of a share did not name."""
+        limit = self.prefixes.row_limit
+        is_gone = (self.flags[:limit] & steps.UNCONFIRMED != 0) & self._is_of(share, limit)
+        rows = np.flatnonzero(is_gone).astype(np.uint32)
         self._want(rows, np.zeros(len(rows), np.uint32))
+
+    def _is_of(self, share: Share, limit: int) -> np.ndarray | np.bool_:
+        """Tell of each row below a limit whether its prefix belongs to a share."""
+        return np.True_ if share.count == 1 else is_in_share(share, self.prefixes.hi(slice(limit)), self.is_wide)
 
     # ---- what the kernel is found to have -----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from socket import AF_INET, AF_INET6, AF_NETLINK, AF_UNIX
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from common.bus.server import Refused, Source
 from common.bus.wire import Request
 from common.config.expected import expected_routes
 from common.config.schema import Config
+from common.config.sharing import Share
 from common.kernels import netlink
 from common.kernels import plan as steps
 from common.kernels.netlink import RouteScan
@@ -101,8 +103,11 @@ class FibStage(Stage):
         self._repair_timer: Timer | None = None
         self._wake_timer: Timer | None = None
         self.plans: dict[Family, Plan] = {}
-        self.followers: dict[Family, Follower] = {}
-        self._owed = dict.fromkeys(Family, 0)
+        # What comes from each rib, by family and rib; and the octets of it that are not given back yet.
+        self.followers: dict[tuple[Family, str], Follower] = {}
+        self._owed: dict[tuple[Family, str], int] = {}
+        self._wanted: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._wanted_followers: list[Follower] = []
         self._turn = 0
         self._is_stale = False  # something about links or routes of others has changed
         self._refresh_from = float("-inf")
@@ -144,9 +149,7 @@ class FibStage(Stage):
             loop.add_reader(bell, lambda: None)  # `step` looks
         loop.call_later(FIRST_RETRY_S, self._on_retry)
         loop.call_later(SWEEP_S, self._on_sweep)
-        for family in self.plans:
-            self._follow(family)
-        self.context.bus.follow("rib", "0", WANTED_NEXTHOPS, self._on_wanted_next_hops)
+        self._follow_ribs()
         self.context.bus.serve().add(NEXTHOPS, lambda request: NextHopSource(self.next_hops, lambda: True))
         self.context.bus.serve().add("installed/*", self._open_installed)
         report.add_metrics(self, self.context.metrics)
@@ -215,13 +218,28 @@ class FibStage(Stage):
             plan.is_chosen = Filter(self.settings.prefixes, family.is_wide)
         return plan
 
-    def _follow(self, family: Family) -> None:
-        self.followers[family] = self.context.bus.follow(
+    def _follow_ribs(self) -> None:
+        """Follow each rib for its share of the prefixes, in the place of any followed so far."""
+        for follower in (*self.followers.values(), *self._wanted_followers):
+            follower.close()
+        bus, ribs = self.context.bus, self.config.instances("rib")
+        self.followers, self._owed = {}, dict.fromkeys(product(self.plans, ribs), 0)
+        for index, rib in enumerate(ribs):
+            for family in self.plans:
+                self._follow(family, rib, Share(index, len(ribs)))
+        for plan in self.plans.values():
+            plan.expect(len(ribs))
+        self._wanted_followers = [
+            bus.follow("rib", rib, WANTED_NEXTHOPS, partial(self._on_wanted_next_hops, rib)) for rib in ribs
+        ]
+
+    def _follow(self, family: Family, rib: str, share: Share) -> None:
+        self.followers[family, rib] = self.context.bus.follow(
             "rib",
-            "0",
+            rib,
             loc_rib(family.label),
-            lambda batch: self._handle(family, batch),
-            params=self._view(),
+            lambda batch: self._handle(family, batch, rib, share),
+            params=self._view() | share.params,
             is_credit_manual=True,
         )
 
@@ -234,7 +252,10 @@ class FibStage(Stage):
     def reload(self, config: Config) -> None:
         if config.fibs.get(self.instance) != self.settings:
             raise ValueError("a change of [fib] takes a restart of the fib")
+        has_other_ribs = config.instances("rib") != self.config.instances("rib")
         self.config = config
+        if has_other_ribs and self.kernel is not None:
+            self._follow_ribs()
 
     def drain(self) -> None:
         if self.kernel is None:
@@ -499,10 +520,14 @@ class FibStage(Stage):
 
     # ---- next hops the rib asks about ---------------------------------------------------------------------------
 
-    def _on_wanted_next_hops(self, batch: Batch) -> None:
-        """Resolve all next hops the rib has candidates with, not only those of routes that are chosen."""
+    def _on_wanted_next_hops(self, rib: str, batch: Batch) -> None:
+        """Resolve all next hops the ribs have candidates with, not only those of routes that are chosen."""
         columns = batch.columns
-        self.ways.need(columns["hi"], columns["lo"], columns["length"] * np.uint8(8))
+        self._wanted[rib] = columns["hi"], columns["lo"], columns["length"] * np.uint8(8)
+        ribs = self.config.instances("rib")
+        if self._wanted.keys() > set(ribs):
+            self._wanted = {rib: self._wanted[rib] for rib in ribs}
+        self.ways.need(*(np.concatenate(each) for each in zip(*self._wanted.values(), strict=True)))
         new = self.ways.take_new()
         self._resolve(new)
 
@@ -545,16 +570,16 @@ class FibStage(Stage):
 
     # ---- work ---------------------------------------------------------------------------------------------------
 
-    def _handle(self, family: Family, batch: Batch) -> None:
-        """Take a batch of the rib into the plan."""
+    def _handle(self, family: Family, batch: Batch, rib: str, share: Share) -> None:
+        """Take a batch of a rib into the plan."""
         self._is_settled &= not (batch.begins_snapshot or batch.ends_snapshot)
-        self.plans[family].handle(batch, self._interfaces(batch))
+        self.plans[family].handle(batch, self._interfaces(batch), share)
         new = self.ways.take_new()
         if new:
             self._resolve(new)
         if self.resolver.own is not None:
             self._is_stale = True
-        self._owed[family] += batch.n_octets
+        self._owed[family, rib] += batch.n_octets
         self._was_busy = True
 
     def _interfaces(self, batch: Batch) -> list[int]:
@@ -628,10 +653,10 @@ class FibStage(Stage):
             self._wake_timer = self.context.loop.call_at(when, lambda: None)
 
     def _grant(self) -> None:
-        for family, owed in self._owed.items():
+        for each, owed in self._owed.items():
             if owed:
-                self.followers[family].grant(owed)
-                self._owed[family] = 0
+                self.followers[each].grant(owed)
+                self._owed[each] = 0
 
     def _change(self, plan: Plan, family: Family) -> bool:
         """Begin one batch of changes; return False if all that is queued waits for an answer of the kernel first."""
@@ -735,6 +760,10 @@ class FibStage(Stage):
 
     def status(self) -> dict[str, Any]:
         return report.status(self)
+
+    def owns(self) -> list[str]:
+        fib = self.settings
+        return [f"table {fib.table}" + (f" of {fib.namespace}" if fib.namespace else "")] if fib.enabled else []
 
     def is_in_step(self) -> bool:
         return self.kernel is None or self._is_settled

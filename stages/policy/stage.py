@@ -4,6 +4,7 @@ from typing import Any
 
 from common.bgp.reasons import ImportRefusal
 from common.bus.batch import Batch
+from common.bus.channels import family_of
 from common.bus.explain import explain
 from common.bus.relay import Relay, Upstream
 from common.bus.wire import Request
@@ -35,6 +36,12 @@ class PolicyStage(Stage):
             "routes_refused": self._refused(),
         }
 
+    def owns(self) -> list[str]:
+        """Return the streams it is asked for."""
+        requests = self._relay.requests() if self._relay is not None else []
+        streams = (f"{family_of(each.channel)} of speaker.{_speaker(each)} for {each.reader}" for each in requests)
+        return sorted(dict.fromkeys(streams))
+
     def controls(self) -> dict:
         return {"explain": self._on_explain}
 
@@ -46,8 +53,7 @@ class PolicyStage(Stage):
             self._relay.set_version(evaluation.version)
 
     def _upstream(self, request: Request) -> Upstream:
-        speaker = str(request.params.get("speaker", "0"))
-        return self.context.bus.endpoint("speaker", speaker), request.channel, request.params
+        return self.context.bus.endpoint("speaker", _speaker(request)), request.channel, request.params
 
     def _transform(self, batch: Batch, request: Request) -> list[Batch]:
         return [self.evaluation.transform(batch)]
@@ -77,6 +83,10 @@ class PolicyStage(Stage):
                 refused.labels(words).set(count)
 
         metrics.before_scrape(refresh)
+
+
+def _speaker(request: Request) -> str:
+    return str(request.params.get("speaker", "0"))
 
 
 STAGE = PolicyStage

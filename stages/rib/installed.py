@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from common.bus.batch import Batch
+from common.bus.shards import is_in_share
+from common.config.sharing import WHOLE, Share
 from common.kernels.prefixes import PrefixTable
 
 Prefixes = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -17,11 +19,12 @@ Prefixes = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Installed:
     """Prefixes of one family in the kernel."""
 
-    def __init__(self, is_wide: bool, seed: int, on_change: Callable[[Prefixes], None]):
+    def __init__(self, is_wide: bool, seed: int, on_change: Callable[[Prefixes], None], share: Share = WHOLE):
         self.is_complete = False  # the fib has told all of its table, once at least
         self._is_wide = is_wide
         self._seed = seed
         self._on_change = on_change
+        self._share = share
         self._table = self._empty()
         self._incoming: PrefixTable | None = None
 
@@ -30,7 +33,7 @@ class Installed:
 
     def handle(self, batch: Batch) -> None:
         """Take in what the fib tells; a snapshot replaces all at its end."""
-        columns = batch.columns
+        columns = self._of_share(batch.columns)
         prefixes = columns["hi"], columns["lo"], columns["length"]
         if batch.begins_snapshot:
             self._incoming = self._empty()
@@ -48,6 +51,13 @@ class Installed:
     def has(self, prefixes: Prefixes) -> np.ndarray:
         """Tell for each prefix whether the kernel has a route for it."""
         return self._table.find(*prefixes) != 0
+
+    def _of_share(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the rows of this rib's prefixes."""
+        if self._share.count == 1:
+            return columns
+        is_mine = is_in_share(self._share, columns["hi"], self._is_wide)
+        return {name: column[is_mine] if len(column) else column for name, column in columns.items()}
 
     def _empty(self) -> PrefixTable:
         return PrefixTable(self._is_wide, self._seed, 1024)

@@ -15,6 +15,7 @@ import numpy as np
 from common.bgp.constants import Family
 from common.bgp.decision import UNREACHABLE
 from common.bus.batch import Batch, no_sets
+from common.config.sharing import WHOLE, Share
 from common.kernels.attributes import AttributeTable
 from common.kernels.decide import Decision, SetFacts
 from common.kernels.journal import Journal
@@ -38,7 +39,13 @@ class LocRib:
     """Chosen paths by prefix row, and all the candidates they were chosen from."""
 
     def __init__(
-        self, family: Family, seed: int, next_hops: NextHops, expected_prefixes: int = 0, expected_routes: int = 0
+        self,
+        family: Family,
+        seed: int,
+        next_hops: NextHops,
+        expected_prefixes: int = 0,
+        expected_routes: int = 0,
+        share: Share = WHOLE,
     ):
         self.family = family
         self.sources = Sources()
@@ -49,7 +56,7 @@ class LocRib:
         self.decision = Decision(self.facts, self.prefixes.capacity)
         self.journal = Journal(min(max((2 * expected_prefixes).bit_length(), JOURNAL_POWERS[0]), JOURNAL_POWERS[1]))
         self.next_hops = next_hops
-        self.installed = Installed(family.is_wide, seed, self.on_installed)
+        self.installed = Installed(family.is_wide, seed, self.on_installed, share)
         self.is_deferred = False  # nothing is chosen before `decide_all`: the table is being filled
         self.has_all_readers = False  # someone reads every usable path: journal each prefix that is touched
         self._make_room()

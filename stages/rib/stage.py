@@ -15,6 +15,7 @@ from common.bus.server import Refused, Server, Source
 from common.bus.wire import Request
 from common.config.expected import expected_routes
 from common.config.schema import Config
+from common.config.sharing import decode_share, share_of, worker_of
 from common.runtime.log import event
 from common.runtime.stage import Context, Stage
 from stages.rib.feed import Feed, Work
@@ -35,6 +36,7 @@ class Rib(Stage):
 
     def __init__(self, config: Config, instance: str, context: Context):
         super().__init__(config, instance, context)
+        self.share = share_of(config.instances("rib"), instance)
         self.next_hops = NextHops(context.seed)
         self.loc_ribs = {family: self._loc_rib(family) for family in Family}
         self.epoch = new_epoch()
@@ -55,7 +57,7 @@ class Rib(Stage):
         facts = [table.facts for table in self.loc_ribs.values()]
         wanted = WantedNextHops(facts, f"{self.context.seed:x}", lambda: self.next_hops.n_updates)
         self.server.add(WANTED_NEXTHOPS, lambda request: wanted)
-        for speaker in _speakers(self.config):
+        for speaker in self.config.instances("speaker"):
             self._follow_speaker(speaker)
         if self.config.fib.enabled:
             bus.follow("fib", "0", NEXTHOPS, self._on_next_hops)
@@ -72,15 +74,20 @@ class Rib(Stage):
 
     def reload(self, config: Config) -> None:
         """Follow speakers that are new, give up the routes of those that are no more."""
+        instances = config.instances("rib")
+        if self.instance not in instances or share_of(instances, self.instance) != self.share:
+            # What is held is of the old share; readers keep what they have until the new ones have told theirs.
+            self.context.request_stop("the prefixes are shared out anew")
+            return
         if config.fib.enabled != self.config.fib.enabled:
             raise ValueError("fib.enabled changes only at the start of the rib")
-        wanted = _speakers(config)
+        wanted = config.instances("speaker")
         self.config = config
         for name in [name for name in self.speakers if name not in wanted]:
             self.speakers.pop(name).close()
         for name in wanted:
             if name in self.speakers:
-                self.speakers[name].limits = config.graceful_restart
+                self._renew_speaker(self.speakers[name])
             else:
                 self._follow_speaker(name)
         self._on_feed_complete()
@@ -96,12 +103,23 @@ class Rib(Stage):
             raise Refused(
                 f"no {request.channel:.60} with view {view!r:.20}: {', '.join(VIEWS)} of the families configured"
             )
+        if not request.is_tap:
+            self._check_share(request)
         limits = tuple(min(int(request.params.get(name, 1)), 255) for name in ("external", "internal"))
         key = f"{view}-{limits[0]}-{limits[1]}" if view == MULTIPATH else view
         source = self._sources.get((request.channel, key))
         if source is None:
             source = self._sources[request.channel, key] = self._source(table, view, key, limits)
         return source
+
+    def _check_share(self, request: Request) -> None:
+        """A reader that has not read the same configuration would take what is not here for gone."""
+        try:
+            asked = decode_share(request.params)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        if asked != self.share:
+            raise Refused(f"here are {self.share}, asked for {asked}: one of us has yet to take the new configuration")
 
     def _source(self, table: LocRib, view: str, key: str, limits: tuple[int, ...]) -> JournalSource:
         gathers = {BEST: table.gather_best, ALL: table.gather_all, INSTALLED: table.gather_installed}
@@ -139,11 +157,21 @@ class Rib(Stage):
         context = self.context
         feeds = [Feed(name, table, self.work, self._on_feed_complete) for table in self.loc_ribs.values()]
         for feed in feeds:
-            channel = adj_rib_in(feed.loc_rib.family.label)
-            feed.follower = context.bus.follow("policy", "0", channel, feed.handle, params={"speaker": name})
+            channel, params = adj_rib_in(feed.loc_rib.family.label), {"speaker": name, **self.share.params}
+            feed.follower = context.bus.follow("policy", self._policy_of(feed), channel, feed.handle, params=params)
         speaker = Speaker(name, feeds, context.loop, context.log, self.config.graceful_restart)
         speaker.end_watch = context.bus.watch("speaker", name, speaker.on_link)
         self.speakers[name] = speaker
+
+    def _renew_speaker(self, speaker: Speaker) -> None:
+        speaker.limits = self.config.graceful_restart
+        for feed in speaker.feeds:
+            self.context.bus.move(feed.follower, "policy", self._policy_of(feed))
+
+    def _policy_of(self, feed: Feed) -> str:
+        """Return the instance of policy that serves a stream."""
+        speaker = self.config.instances("speaker").index(feed.speaker)
+        return worker_of(self.config.instances("policy"), feed.loc_rib.family.index, speaker, self.share.index)
 
     def _on_feed_complete(self) -> None:
         if not self._is_opening and all(feed.is_complete for feed in self.feeds):
@@ -215,6 +243,9 @@ class Rib(Stage):
             "tables": {family.label: _sizes(table) for family, table in self.loc_ribs.items()},
         }
 
+    def owns(self) -> list[str]:
+        return [str(self.share)]
+
     def is_in_step(self) -> bool:
         return self.is_open and not len(self.work)
 
@@ -245,16 +276,13 @@ class Rib(Stage):
         metrics.before_scrape(refresh)
 
     def _loc_rib(self, family: Family) -> LocRib:
-        expected = [expected_routes(neighbor, family.label) for neighbor in self.config.neighbors.values()]
+        neighbors = self.config.neighbors.values()
+        expected = [expected_routes(neighbor, family.label) // self.share.count for neighbor in neighbors]
         with populated():
-            table = LocRib(family, self.context.seed, self.next_hops, max(expected, default=0), sum(expected))
+            sizes = max(expected, default=0), sum(expected)
+            table = LocRib(family, self.context.seed, self.next_hops, *sizes, share=self.share)
         table.is_deferred = True
         return table
-
-
-def _speakers(config: Config) -> list[str]:
-    """Return the instances of the speaker: those that hold sessions, and the one that originates."""
-    return sorted({neighbor.speaker for neighbor in config.neighbors.values()} | {"0"})
 
 
 def _sizes(table: LocRib) -> dict[str, int]:

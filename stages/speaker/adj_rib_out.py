@@ -14,6 +14,8 @@ import numpy as np
 from common.arrays import allocate, grown, n_within
 from common.bgp.constants import Family
 from common.bus.batch import Batch
+from common.bus.shards import is_in_share
+from common.config.sharing import WHOLE, Share
 from common.kernels import pack
 from common.kernels.attributes import AttributeTable
 from common.kernels.exports import ExportTable
@@ -91,13 +93,15 @@ class AdjRibOut:
     expected_prefixes: int = 0
     # Entries of the journal: 2 to this power.
     journal_power: int = 22
-    # The exporter's first snapshot is complete.
+    # The exporters' first snapshots are complete, of each share of the prefixes.
     is_complete: bool = False
     members: dict[str, Member] = field(default_factory=dict)
     prefixes: PrefixTable = field(init=False)
     attributes: AttributeTable = field(init=False)
     exports: ExportTable = field(init=False)
     journal: Journal = field(init=False)
+    # Shares whose first snapshot has not ended.
+    _missing: set[int] = field(init=False, default_factory=lambda: {0})
     _n_forgotten: int = field(init=False, default=0)
     _source_numbers: dict[str, int] = field(init=False, default_factory=dict)
     _scratch: np.ndarray = field(init=False)
@@ -113,22 +117,33 @@ class AdjRibOut:
 
     # ---- from the exporter --------------------------------------------------------------------------------------
 
-    def handle(self, batch: Batch) -> None:
-        """Write one ExportChanges batch into the table and its journal."""
+    def expect(self, n_shares: int) -> None:
+        """Take the prefixes in so many shares from now on."""
+        self._missing = set(range(n_shares))
+
+    def handle(self, batch: Batch, share: Share = WHOLE) -> None:
+        """Write one ExportChanges batch, of one share of the prefixes, into the table and its journal."""
         if batch.begins_snapshot:
-            self.exports.mark_unconfirmed()
+            self.exports.mark_unconfirmed(self._rows_of(share))
         self._apply(batch.columns, batch.meta)
         if batch.ends_snapshot:
             self.exports.ensure(self.prefixes.capacity)
             self.journal.ensure_rows(self.prefixes.capacity)
-            self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references))
-            if not self.is_complete:
+            self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references, self._rows_of(share)))
+            self._missing.discard(share.index)
+            if not self.is_complete and not self._missing:
                 self.is_complete = True
                 for member in self.members.values():
                     self._begin_table(member)
         self._recover_members()
         if self.attributes.needs_sweep:
             self.attributes.sweep()
+
+    def _rows_of(self, share: Share) -> np.ndarray | None:
+        """Tell of each prefix row whether it belongs to a share (uint8); None: all do."""
+        if share.count == 1:
+            return None
+        return is_in_share(share, self.prefixes.hi(slice(None)), self.family.is_wide).view(np.uint8)
 
     def _recover_members(self) -> None:
         """Have members that the journal has left behind told the table again, and withdraw what they hold and is gone.

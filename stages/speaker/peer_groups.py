@@ -7,7 +7,8 @@ configuration is equal and so is all that the encoding depends on; the peers' AS
 import hashlib
 import ipaddress
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from common.arrays import populated
 from common.bgp.capabilities import Negotiated
@@ -19,6 +20,7 @@ from common.config import Config
 from common.config import Neighbor as NeighborConfig
 from common.config.digest import policy_digest
 from common.config.expected import expected_routes
+from common.config.sharing import Share, worker_of
 from common.runtime.log import Log, event
 from common.runtime.loop import Loop, Timer
 from stages.speaker import sockets
@@ -31,19 +33,21 @@ KEEP_S = 60.0
 
 @dataclass(slots=True, eq=False)
 class PeerGroup:
-    """One group's routes of one family, as they come from the exporter; no follower where there are none to come."""
+    """One group's routes of one family, as they come from the exporters: a follower for each share of the prefixes.
+
+    There is none where no routes are to come.
+    """
 
     group: str
     params: dict
     adj_rib_out: AdjRibOut
-    follower: Follower | None
+    followers: list[Follower] = field(default_factory=list)
     leaving: Timer | None = None
 
     @property
     def lag(self) -> int:
         """Changes that were chosen and have not come; 0 while a whole table comes or nobody sends."""
-        follower = self.follower
-        return follower.lag if follower is not None and follower.is_connected and not follower.is_in_snapshot else 0
+        return sum(each.lag for each in self.followers if each.is_connected and not each.is_in_snapshot)
 
 
 class PeerGroups:
@@ -60,6 +64,19 @@ class PeerGroups:
 
     def __iter__(self):
         return iter(list(self._groups.values()))
+
+    def reload(self, config: Config) -> None:
+        """Follow those who serve now. What ribs of other shares have told stays until the new ones have told theirs."""
+        has_other_ribs = config.instances("rib") != self.config.instances("rib")
+        self.config = config
+        for group in self:
+            if has_other_ribs and group.followers:
+                for follower in group.followers:
+                    follower.close()
+                group.followers.clear()
+                self._follow_ribs(group)
+            for share, follower in enumerate(group.followers):
+                self._bus.move(follower, "exporter", self._exporter_of(group, share))
 
     def join(
         self, neighbor: Neighbor, family: Family, negotiated: Negotiated, local_address: str
@@ -100,24 +117,39 @@ class PeerGroups:
             self._forget(group)
 
     def _forget(self, group: PeerGroup) -> None:
-        if group.follower is not None:
-            group.follower.close()
+        for follower in group.followers:
+            follower.close()
         self._groups.pop((group.group, group.adj_rib_out.family), None)
 
     def _make(self, params: dict, family: Family, neighbor: NeighborConfig) -> PeerGroup:
         if self.config.tells_nothing(neighbor):
             # An empty table is complete at once, and no stage has to send each change to somebody who drops it.
-            return PeerGroup(params["group"], params, AdjRibOut(family, self._seed, is_complete=True), None)
+            return PeerGroup(params["group"], params, AdjRibOut(family, self._seed, is_complete=True))
         neighbors = self.config.neighbors.values()
         expected = max((expected_routes(neighbor, family.label) for neighbor in neighbors), default=0)
         # The first group is the one that is told what the expected routes bring; how much others are told is not known.
-        is_first = not any(group.follower and group.adj_rib_out.family is family for group in self)
+        is_first = not any(group.followers and group.adj_rib_out.family is family for group in self)
         with populated() if is_first else nullcontext():
             adj_rib_out = AdjRibOut(family, self._seed, expected)
-        follower = self._bus.follow(
-            "exporter", "0", channels.adj_rib_out(family.label), adj_rib_out.handle, params=params
-        )
-        return PeerGroup(params["group"], params, adj_rib_out, follower)
+        group = PeerGroup(params["group"], params, adj_rib_out)
+        self._follow_ribs(group)
+        return group
+
+    def _follow_ribs(self, group: PeerGroup) -> None:
+        """Have a group told each rib's share of the prefixes."""
+        table, ribs = group.adj_rib_out, self.config.instances("rib")
+        channel = channels.adj_rib_out(table.family.label)
+        table.expect(len(ribs))
+        for index, rib in enumerate(ribs):
+            share = Share(index, len(ribs))
+            params = group.params | ({"rib": rib} | share.params if ribs != ("0",) else {})
+            exporter, handle = self._exporter_of(group, index), partial(table.handle, share=share)
+            group.followers.append(self._bus.follow("exporter", exporter, channel, handle, params=params))
+
+    def _exporter_of(self, group: PeerGroup, share: int) -> str:
+        """Return the instance of the exporter that serves a stream."""
+        number = int(group.group, 16)
+        return worker_of(self.config.instances("exporter"), group.adj_rib_out.family.index, number, share)
 
     def _params(self, neighbor: Neighbor, negotiated: Negotiated, next_hop: bytes) -> dict:
         """Return what the exporter has to know of a group, with a name that is the same for equal groups only."""

@@ -9,6 +9,7 @@ import socket
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,11 +23,13 @@ from common.bus import channels
 from common.bus.control import Handler
 from common.bus.journal import Content, JournalSource, Marks, new_epoch
 from common.bus.schema import RouteChanges, SessionChanges, SessionEvent
-from common.bus.server import Server
+from common.bus.server import Refused, Server
+from common.bus.wire import Request
 from common.config import Config
 from common.config import Neighbor as NeighborConfig
 from common.config.changes import costs_session
 from common.config.expected import expected_routes
+from common.config.sharing import decode_share
 from common.kernels.scan import Options
 from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
@@ -116,10 +119,9 @@ class Speaker(Stage):
     def start(self) -> None:
         self._server = self.context.bus.serve()
         for family in Family:
-            self._server.add(channels.adj_rib_in(family.label), lambda request, family=family: self._source(family))
+            self._server.add(channels.adj_rib_in(family.label), partial(self._source, family))
         self._taps = Taps(self._server, self.neighbors, self.epoch)
-        if self.instance == "0":
-            self._originate(self.config.router.originate)
+        self._originate(self._originated(self.config))
         self._recall()
         self._listen()
         for config in self._configs(self.config):
@@ -195,17 +197,20 @@ class Speaker(Stage):
             },
         }
 
+    def owns(self) -> list[str]:
+        """Return its neighbors."""
+        return sorted(neighbor.name for neighbor in self.neighbors)
+
     def controls(self) -> dict[str, Handler]:
         return Questions(self).handlers()
 
     def reload(self, config: Config) -> None:
         """Take over neighbors that came, went or changed, and the prefixes originated."""
         former, self.config = self.config, config
-        self.groups.config = config
-        if config.router.originate != former.router.originate and self.instance == "0":
-            wanted, had = set(config.router.originate), set(former.router.originate)
-            self._originate(had - wanted, is_gone=True)
-            self._originate(wanted - had)
+        self.groups.reload(config)
+        wanted, had = self._originated(config), self._originated(former)
+        self._originate(had - wanted, is_gone=True)
+        self._originate(wanted - had)
         wanted = {neighbor.name: neighbor for neighbor in self._configs(config)}
         is_other_router = (config.router.asn, config.router.router_id) != (former.router.asn, former.router.router_id)
         for neighbor in list(self.neighbors):
@@ -314,7 +319,7 @@ class Speaker(Stage):
 
     def _listen(self) -> None:
         """Listen at the addresses configured; at all of both families if there are none."""
-        if len(speakers_of(self.config)) > 1:
+        if len(self.config.instances(self.name)) > 1:
             try:
                 self._handover = Handover(self.context.loop, self.config.router.run_dir, self.instance, self._take_over)
             except OSError as error:
@@ -362,6 +367,10 @@ class Speaker(Stage):
             listener.close()
         self._listeners.clear()
         self._listen_retries.clear()
+
+    def _originated(self, config: Config) -> set:
+        """Return the prefixes of this router's own that this speaker announces: the first speaker does."""
+        return set(config.router.originate if config.instances(self.name)[0] == self.instance else ())
 
     def _originate(self, prefixes, is_gone: bool = False) -> None:
         for table in self.tables.values():
@@ -508,18 +517,25 @@ class Speaker(Stage):
 
     # ---- the bus ----------------------------------------------------------------------------------------------------
 
-    def _source(self, family: Family) -> JournalSource:
+    def _source(self, family: Family, request: Request) -> JournalSource:
+        """Return what a reader is served: all routes, or those of one share of the prefixes."""
         table = self.tables[family]
+        try:
+            share = decode_share(request.params)
+        except ValueError as error:
+            raise Refused(str(error)) from error
         return JournalSource(
             table.journal,
             RouteChanges,
             table.gather,
             lambda: table.routes.row_limit,
-            epoch=self.epoch,
+            epoch=self.epoch if share.count == 1 else f"{self.epoch}-{share.index}.{share.count}",
             marks=self.marks[family],
             preamble=lambda: self._preamble(family),
             epilogue=lambda: self._sessions(family, sorted(self.ended[family]), SessionEvent.END_OF_RIB),
             sizes=table.sizes,
+            choose=None if share.count == 1 else partial(table.rows_of_share, share),
+            share=share.count,
         )
 
     def _preamble(self, family: Family) -> list[Content]:
@@ -585,6 +601,7 @@ class Speaker(Stage):
         self._collecting = None
         for family, table in self.tables.items():
             table.collect(self._floor[family])
+            self._server.tell_positions(channels.adj_rib_in(family.label))
         for group in self.groups:
             group.adj_rib_out.collect()
 
@@ -633,14 +650,9 @@ def _is_behind(neighbor: Neighbor) -> bool:
     return False
 
 
-def speakers_of(config: Config) -> set[str]:
-    """Return the instances of the speaker: those that hold sessions, and the one that originates."""
-    return {neighbor.speaker for neighbor in config.neighbors.values()} | {"0"}
-
-
 def _listening(config: Config) -> tuple:
     """Return what the listening sockets depend on."""
-    return config.router.listen, config.router.port, len(speakers_of(config)) > 1
+    return config.router.listen, config.router.port, len(config.instances("speaker")) > 1
 
 
 def _router_id(config: Config) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from common.bus.question import ControlError, ask
+from common.config.sharing import longest_route
 from common.runtime.processes import memory_octets
 from stages.status.picture import Answer, Pictures
 
@@ -98,10 +99,13 @@ class Gatherer:
             return self._texts[1]
 
     def route(self, prefix: str) -> dict[str, Any]:
-        """Ask the rib about one prefix; raise ControlError with its reason."""
-        answer = self._try("rib", "0", "route", prefix=prefix)
-        if isinstance(answer, str):
-            raise ControlError(answer)
+        """Ask the ribs about one prefix; raise ControlError with the reason of one that does not answer."""
+        ribs = [instance for stage, instance in self.stages() if stage == "rib"] or ["0"]
+        answers = [self._try("rib", instance, "route", prefix=prefix) for instance in ribs]
+        for answer in answers:
+            if isinstance(answer, str):
+                raise ControlError(answer)
+        answer = longest_route(answers)
         answer.pop("ok", None)
         return answer
 

@@ -52,11 +52,18 @@ class Pipeline:
         self.skeletons: dict[str, Skeleton] = {}
         self.logs: dict[str, io.StringIO] = {}
         self.peers: dict[str, Peer] = {}
-        for name in stages:
-            self.start(name)
-        for instance in sorted({neighbor.speaker for neighbor in self.config.neighbors.values()} - {"0"}):
-            self.start(f"speaker.{instance}")
+        self._stages = stages
+        for label in self.planned():
+            self.start(label)
         self.settle()
+
+    def planned(self) -> list[str]:
+        """Return the labels of all instances that the configuration has: "NAME" for "0", else "NAME.INSTANCE"."""
+        return [label_of(name, instance) for name in self._stages for instance in self.config.instances(name)]
+
+    def labels(self, name: str) -> list[str]:
+        """Return the labels of the instances of a stage that run."""
+        return [label for label in self.skeletons if label.partition(".")[0] == name]
 
     def read(self, text: str) -> Config:
         """Return a configuration with a run directory of this pipeline's own."""
@@ -64,10 +71,20 @@ class Pipeline:
         return replace(config, router=replace(config.router, run_dir=Path(self._directory.name)))
 
     def reload(self, text: str) -> None:
-        """Give all stages another configuration, in the order the supervisor does."""
-        self.config = self.read(text)
-        for skeleton in self.skeletons.values():
-            skeleton.stage.reload(self.config)
+        """Give all stages another configuration, start and end instances, as the supervisor does."""
+        former, self.config = self.config, self.read(text)
+        has_other_ribs = former.instances("rib") != self.config.instances("rib")
+        planned = self.planned()
+        for label in [label for label in self.skeletons if label not in planned]:
+            self.kill(label)
+        for label, skeleton in list(self.skeletons.items()):
+            if has_other_ribs and label.startswith("rib"):
+                self.kill(label)
+            else:
+                skeleton.stage.reload(self.config)
+        for label in planned:
+            if label not in self.skeletons:
+                self.start(label)
         for name, peer in self.peers.items():
             peer.config = self.config.neighbors.get(name, peer.config)
         self.settle()
@@ -133,9 +150,10 @@ class Pipeline:
             if after is None:
                 return rows
 
-    def owner_endpoint(self, name: str) -> str:
+    def owner_endpoint(self, label: str) -> str:
         """Return where a stage serves."""
-        return self.skeletons[name].context.bus.endpoint(name)
+        bus = self.skeletons[label].context.bus
+        return bus.endpoint(bus.stage, bus.instance)
 
     def freeze(self, owner: str) -> list:
         """Let the readers of a stage read nothing more; return what to `thaw`."""
@@ -183,6 +201,11 @@ class Pipeline:
                 return peer
             self.wait(5)  # refused: the session pauses after its end
         raise AssertionError(f"no session with {name}")
+
+
+def label_of(name: str, instance: str) -> str:
+    """Return how an instance of a stage is called here."""
+    return name if instance == "0" else f"{name}.{instance}"
 
 
 class NamedSocket(socket.socket):

@@ -26,6 +26,14 @@ listen = ["10.77.0.1"]
 originate = ["192.0.2.0/24", "2001:db8:ffff::/48"]
 next_hop_ipv6 = "2001:db8:77::1"
 """
+INSTANCES = """
+[rib]
+instances = {}
+[policy]
+instances = {}
+[exporter]
+instances = {}
+"""
 NEIGHBOR = """
 [[neighbor]]
 name = "{name}"
@@ -83,15 +91,21 @@ def _encoded(code: int, value: bytes) -> bytes:
 SMALL_JOURNAL = 4  # 2 to this power
 JOURNALS = ("stages.rib.loc_rib", "stages.speaker.adj_rib_in", "stages.speaker.adj_rib_out")
 RESTARTABLE = ("policy", "rib", "exporter")
-stages = st.lists(st.sampled_from(RESTARTABLE), min_size=1, max_size=2, unique=True)
+one_stage = st.tuples(st.sampled_from(RESTARTABLE), st.integers(0, 3))
+owners = st.tuples(st.sampled_from(["speaker", *RESTARTABLE]), st.integers(0, 3))
+stages = st.lists(one_stage, min_size=1, max_size=2, unique=True)
+# How many ribs, policy stages and exporters there are, or what they are called.
+instances = st.tuples(
+    st.sampled_from([1, 1, 2, 4, '["north", "south", "0"]']), st.sampled_from([1, 2]), st.sampled_from([1, 2])
+)
 turns = st.integers(0, 12)
 
 
 class Model(RuleBasedStateMachine):
     """The pipeline beside the oracle."""
 
-    @initialize(has_small_journals=st.booleans())
-    def begin(self, has_small_journals):
+    @initialize(has_small_journals=st.booleans(), instances=instances)
+    def begin(self, has_small_journals, instances):
         self.patches = [
             mock.patch(f"{module}.Journal", lambda *power: Journal(SMALL_JOURNAL))
             for module in JOURNALS
@@ -99,11 +113,12 @@ class Model(RuleBasedStateMachine):
         ]
         for patch in self.patches:
             patch.start()
-        neighbors = "".join(
+        self.neighbors = "".join(
             NEIGHBOR.format(name=name, address=address, asn=asn, more=more)
             for name, (address, asn, more) in NEIGHBORS.items()
         )
-        self.pipeline = Pipeline(CONFIG + neighbors)
+        self.instances = instances
+        self.pipeline = Pipeline(self.configured(instances))
         config = self.pipeline.config
         self.router = Router(
             config.router.asn,
@@ -117,6 +132,16 @@ class Model(RuleBasedStateMachine):
         self.touched: set[str] = set()
         for name in NEIGHBORS:
             self.connect(name)
+
+    def configured(self, instances: tuple) -> str:
+        """Return the configuration with so many instances."""
+        return CONFIG + INSTANCES.format(*instances) + self.neighbors
+
+    def label(self, stage: tuple[str, int]) -> str:
+        """Return one of the instances of a stage."""
+        name, number = stage
+        labels = [label for label in self.pipeline.planned() if label.partition(".")[0] == name]
+        return labels[number % len(labels)]
 
     def teardown(self):
         if hasattr(self, "pipeline"):
@@ -190,27 +215,50 @@ class Model(RuleBasedStateMachine):
             self.connect(name, kept)
 
     @precondition(lambda self: not self.away)
-    @rule(stage=st.sampled_from(RESTARTABLE))
+    @rule(stage=one_stage)
     def restart(self, stage):
         """A stage is restarted while nothing changes: nobody is told anything."""
         self.pipeline.settle()
         before = {name: peer.n_updates for name, peer in self.pipeline.peers.items()}
-        self.pipeline.restart(stage)
+        self.pipeline.restart(self.label(stage))
         self.pipeline.wait(5)
         assert {name: peer.n_updates for name, peer in self.pipeline.peers.items()} == before
+
+    @precondition(lambda self: not self.away)
+    @rule(instances=instances)
+    def share_out_anew(self, instances):
+        """Other numbers of instances are configured while nothing changes: nobody is told anything."""
+        self.pipeline.settle()
+        before = {name: peer.n_updates for name, peer in self.pipeline.peers.items()}
+        self.reload(instances)
+        assert {name: peer.n_updates for name, peer in self.pipeline.peers.items()} == before
+
+    @precondition(lambda self: not self.away)
+    @rule(changes=changes, instances=instances, later=changes, before=turns)
+    def share_out_in_the_middle(self, changes, instances, later, before):
+        """Other numbers of instances are configured while changes are on their way."""
+        self.change(changes)
+        self.pipeline.turn(before)
+        self.change(later)
+        self.reload(instances)
+
+    def reload(self, instances: tuple) -> None:
+        self.pipeline.reload(self.configured(instances))
+        self.pipeline.wait(15, step_s=5)
 
     @precondition(lambda self: not self.away)
     @rule(changes=changes, stages=stages, later=changes, before=turns, between=turns)
     def die_in_the_middle(self, changes, stages, later, before, between):
         """One or two stages die while changes are on their way, and are back while others are."""
+        labels = list(dict.fromkeys(map(self.label, stages)))
         self.change(changes)
         self.pipeline.turn(before)
-        for stage in stages:
-            self.pipeline.kill(stage)
+        for label in labels:
+            self.pipeline.kill(label)
         self.change(later)
         self.pipeline.turn(between)
-        for stage in stages:
-            self.pipeline.start(stage)
+        for label in labels:
+            self.pipeline.start(label)
             self.pipeline.turn(between)
         self.pipeline.wait(15, step_s=5)
 
@@ -219,58 +267,59 @@ class Model(RuleBasedStateMachine):
     def die_in_the_middle_again_and_again(self, changes, stages, before):
         """A stage dies three times before it has told everything."""
         self.change(changes)
-        for stage in stages * 3:
+        for label in [self.label(stage) for stage in stages] * 3:
             self.pipeline.turn(before)
-            self.pipeline.kill(stage)
-            self.pipeline.start(stage)
+            self.pipeline.kill(label)
+            self.pipeline.start(label)
         self.pipeline.wait(15, step_s=5)
 
     @precondition(lambda self: not self.away)
     @rule(
-        owner=st.sampled_from(["speaker", *RESTARTABLE]),
+        owner=owners,
         before=changes,
         after=changes,
         n=turns,
-        dies=st.one_of(st.none(), st.sampled_from(RESTARTABLE)),
+        dies=st.one_of(st.none(), one_stage),
     )
     def be_slow(self, owner, before, after, n, dies):
         """The readers of a stage take nothing for a while, in which everything changes, and a stage may die."""
         self.change(before)
         self.pipeline.turn(n)
-        frozen = self.pipeline.freeze(owner)
+        frozen = self.pipeline.freeze(self.label(owner))
         self.change(after)
         self.pipeline.settle()
         if dies is not None:
-            self.pipeline.kill(dies)
-            self.pipeline.start(dies)
+            self.pipeline.kill(self.label(dies))
+            self.pipeline.start(self.label(dies))
             self.pipeline.settle()
         for connector in frozen:
             connector.thaw()
         self.pipeline.wait(15, step_s=5)
 
     @precondition(lambda self: not self.away)
-    @rule(owner=st.sampled_from(["speaker", *RESTARTABLE]), before=changes, after=changes, n=turns)
+    @rule(owner=owners, before=changes, after=changes, n=turns)
     def break_connection(self, owner, before, after, n):
         """All connections to a stage break while changes are on their way over them."""
         self.change(before)
         self.pipeline.turn(n)
-        self.pipeline.hub.drop(self.pipeline.owner_endpoint(owner))
+        self.pipeline.hub.drop(self.pipeline.owner_endpoint(self.label(owner)))
         self.change(after)
         self.pipeline.wait(5, step_s=5)
 
-    @rule(stage=st.sampled_from(RESTARTABLE))
+    @rule(stage=one_stage)
     def stop(self, stage):
         """A stage dies and stays away."""
-        if stage not in self.away:
+        label = self.label(stage)
+        if label not in self.away:
             self.pipeline.settle()
-            self.pipeline.kill(stage)
-            self.away.add(stage)
+            self.pipeline.kill(label)
+            self.away.add(label)
 
     @rule()
     def start(self):
         """All stages that are away come back."""
-        for stage in sorted(self.away):
-            self.pipeline.start(stage)
+        for label in sorted(self.away):
+            self.pipeline.start(label)
         self.away.clear()
         self.pipeline.wait(15, step_s=5)
 
@@ -299,7 +348,8 @@ class Model(RuleBasedStateMachine):
         for name in ANNOUNCERS:
             assert self.received_from(name) == self.expected_from(name), name
         chosen = self.router.loc_rib()
-        shown = self.pipeline.ask_pages("rib", "routes")
+        shown = [row for rib in self.pipeline.labels("rib") for row in self.pipeline.ask_pages(rib, "routes")]
+        assert len(shown) == len(chosen)
         assert {row["prefix"]: (row["neighbor"], row["why"]) for row in shown} == {
             prefix: (name, CHOSEN_WORDS[step]) for prefix, (name, _, step) in chosen.items()
         }
@@ -314,18 +364,18 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left_behind(self):
-        """The rib holds no candidate, prefix or tombstone beside those that are there."""
+        """The ribs hold no candidate, prefix or tombstone beside those that are there."""
         if not hasattr(self, "pipeline"):
             return
         self.pipeline.settle()
         if self.away:
             return
-        tables = self.pipeline.stage("rib").status()["tables"]
         chosen = self.router.loc_rib()
-        for label, sizes in tables.items():
-            is_of = [(":" in prefix) == (label == "ipv6-unicast") for prefix in chosen]
-            assert sizes["n_chosen"] == sizes["n_prefixes"] == sum(is_of)
-            assert sizes["n_tombstones"] == 0
+        for family in Family:
+            ribs = [self.pipeline.stage(rib).status()["tables"][family.label] for rib in self.pipeline.labels("rib")]
+            n_chosen = sum((":" in prefix) == family.is_wide for prefix in chosen)
+            assert sum(sizes["n_chosen"] for sizes in ribs) == sum(sizes["n_prefixes"] for sizes in ribs) == n_chosen
+            assert not any(sizes["n_tombstones"] for sizes in ribs)
 
     def received_from(self, name: str) -> dict:
         rows = self.pipeline.ask_pages("speaker", "received", neighbor=name)

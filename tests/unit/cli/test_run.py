@@ -38,3 +38,10 @@ def test_run_directory_that_cannot_be_made(file):
     result = CliRunner().invoke(main, ["run", str(file)])
     assert result.exit_code == 1
     assert "cannot run: " in result.output and "Traceback" not in result.output
+
+
+def test_unknown_instance(file):
+    """An instance that is not configured is refused before anything starts, with those there are."""
+    file.write_text(file.read_text().replace("[rib]", "[rib]\ninstances = 2"))
+    result = CliRunner().invoke(main, ["stage", "rib", str(file), "--instance", "2"])
+    assert result.exit_code == 2 and "there is 0, 1" in result.output and "rib.instances" in result.output

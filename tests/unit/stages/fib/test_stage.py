@@ -339,7 +339,7 @@ def test_a_slow_kernel_holds_back_the_rib(fake):
     stage = World(fake.make)
     stage.turn()
     rib = stage.ribs["ipv4-unicast"]
-    stage.fib.followers[_v4()].grant = lambda octets: pytest.fail("credit was given")
+    stage.fib.followers[_v4(), "0"].grant = lambda octets: pytest.fail("credit was given")
     rib.change({f"{10 + (i >> 16)}.{i >> 8 & 255}.{i & 255}.0/24": "192.0.2.10" for i in range(80_000)})
     while not stage.fib.plans[_v4()].n_queued:
         stage.loops["rib"].turn(0)
