@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from common.bgp.constants import NONE, Family
+from common.kernels.mrt import MrtScanner
 from stages.feed import wire
 from stages.feed.mrt import MrtSource, Reading
 from stages.feed.source import next_hops
@@ -67,7 +68,7 @@ class Churn:
             self.burst_ends_at = now + BURST_S
             self.intensity = min(20.0, self.rng.pareto(PARETO_SHAPE) * (PARETO_SHAPE - 1))
         self.due += self.rate * SLOT_S * self.intensity
-        if sum(map(len, self.neighbor.outgoing)) > BACKLOG_OCTETS:
+        if self.neighbor.n_waiting > BACKLOG_OCTETS:
             self.n_held_back += 1
             return self.next_at
         n = min(int(self.due), MOST_IN_SLOT)
@@ -120,17 +121,19 @@ class Churn:
 
 
 class Replay:
-    """A sender sends what a peer of a file of UPDATEs sent, at the times of the file, `speed` times as fast."""
+    """A sender sends what a peer of a file of UPDATEs sent, at the times of the file, `speed` times as fast.
+
+    When the speaker takes in less than that, the replay falls behind and says by how much.
+    """
 
     def __init__(self, player, neighbor, source: MrtSource, speed: float):
-        from common.kernels.mrt import MrtScanner
-
         self.player, self.neighbor, self.source, self.speed = player, neighbor, source, speed
         self.reading = Reading(source.path, MrtScanner(only=source.peer_number()))
-        self.started_at = time.monotonic()
+        self.started_at = 0.0
         self.began_at = 0  # of the file, microseconds
         self.n_prefixes = 0
         self.n_withdrawn = 0
+        self.late_s = 0.0  # the most
 
     @property
     def is_done(self) -> bool:
@@ -143,11 +146,18 @@ class Replay:
         if not self.began_at:
             for _ in self.reading.pieces(1):
                 pass
-            self.began_at = self.reading.scanner.next_at
+            self.started_at, self.began_at = now, self.reading.scanner.next_at
+        if self.neighbor.n_waiting > BACKLOG_OCTETS:
+            return now + SLOT_S
+        self.late_s = max(self.late_s, now - self.at(self.reading.scanner.next_at))
         until = self.began_at + int((now - self.started_at) * self.speed * 1e6)
         for table in self.source.rewritten(self.neighbor.plan, self.reading.pieces(until)):
             self.send(table)
-        return None if self.is_done else now + SLOT_S
+        return None if self.is_done else max(now + SLOT_S, self.at(self.reading.scanner.next_at))
+
+    def at(self, time_us: int) -> float:
+        """Return when a time of the file comes."""
+        return self.started_at + (time_us - self.began_at) / 1e6 / self.speed
 
     def send(self, table: Table) -> None:
         """Send one piece of changes."""
@@ -163,7 +173,12 @@ class Replay:
 
     def report(self) -> dict:
         """Return what was sent."""
-        return {"prefixes": self.n_prefixes, "withdrawn": self.n_withdrawn, "speed": self.speed}
+        return {
+            "prefixes": self.n_prefixes,
+            "withdrawn": self.n_withdrawn,
+            "speed": self.speed,
+            "late_s": round(self.late_s, 3),
+        }
 
 
 def first_piece(tables: Iterator[Table], family: Family | None = None) -> Table | None:

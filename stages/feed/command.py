@@ -4,6 +4,8 @@ import json
 import selectors
 import sys
 from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 import click
@@ -11,10 +13,10 @@ import click
 from stages.feed import scenario as scenarios
 from stages.feed.display import Display, summary_lines
 from stages.feed.load import Load, LoadFailed, Player
-from stages.feed.mrt import summarize
+from stages.feed.mrt import MrtSource, summarize
 from stages.feed.neighbor import Plan
 from stages.feed.plot import plot
-from stages.feed.scenario import Scenario, ScenarioError, Target
+from stages.feed.scenario import Scenario, ScenarioError, Target, router_id_at
 from stages.feed.source import PrefixList, Ready, Source, Synthetic
 from stages.feed.steps import Run
 from stages.feed.unpack import FileError
@@ -25,39 +27,68 @@ def parse_neighbor(text: str) -> Plan:
     try:
         name, rest = text.split("=", 1)
         address, asn = rest.split(",")
-        return Plan(name, address, int(asn), router_id=address)
+        own = ip_address(address)
+        if not 0 < int(asn) < 1 << 32:
+            raise ValueError
+        return Plan(name, str(own), int(asn), router_id_at(own, 0))
     except ValueError:
         raise click.BadParameter(f"{text!r}: write NAME=ADDRESS,ASN, for example transit=10.77.0.10,64601") from None
 
 
-def make_source(variant: int, size: int, seed: int, prefixes: Path | None) -> Source:
-    """Make what one sender announces: synthetic, or with the prefixes of a list file."""
-    if prefixes is not None:
-        return PrefixList(prefixes, size or None, seed, variant)
-    return Synthetic(size or Synthetic().size, seed, variant)
+@dataclass(slots=True, kw_only=True)
+class Flags:
+    """What the command was told without a scenario."""
 
+    target: str = ""
+    port: int = 0
+    senders: list[Plan] = field(default_factory=list)
+    listeners: list[Plan] = field(default_factory=list)
+    size: int = 0
+    seed: int = 1
+    prefixes: Path | None = None
+    mrt: Path | None = None
+    peer: str = ""
+    replay: Path | None = None
+    speed: float = 1.0
+    time_limit: float = 0.0
+    probes: int = 0
+    probe_interval: float = 0.0
+    probes_while_loading: bool = False
 
-def from_flags(
-    target: str, port: int, senders, listeners, size: int, seed: int, prefixes: Path | None, time_limit: float,
-    probes: int, probe_interval: float, probes_while_loading: bool,
-) -> Scenario:  # fmt: skip
-    """Make a scenario of flags: senders send, listeners must come to hold it all; probes before or after."""
-    plans = [parse_neighbor(text) for text in senders]
-    players: list[tuple[Plan, Source]] = []
-    for variant, plan in enumerate(plans):
-        is_prober = probes_while_loading and variant == 0
-        players.append((plan, Ready() if is_prober else make_source(variant, size, seed, prefixes)))
-    for text in listeners:
-        plan = parse_neighbor(text)
-        plan.n_expected = None if plans else 0
-        players.append((plan, Ready()))
-    probing = {"count": probes, "interval_s": probe_interval}
-    steps: list[tuple[str, dict]] = [("connect", {}), ("send", {}), ("converge", {})]
-    if probes_while_loading:
-        steps = [steps[0], ("probe", {**probing, "background": True}), *steps[1:], ("probe-end", {})]
-    elif probes:
-        steps.append(("probe", probing))
-    return Scenario("flags", "", time_limit, [Target(address=target, port=port)], players, set(), steps)
+    def source(self, number: int) -> Source:
+        """Make what the n-th sender announces: from files, or synthetic."""
+        if self.mrt is not None:
+            return MrtSource(self.mrt, self.peer, rank=0 if self.peer else number)
+        if self.prefixes is not None:
+            return PrefixList(self.prefixes, self.size or None, self.seed, number)
+        if self.replay is not None and not self.size:
+            return Ready()
+        return Synthetic(self.size or Synthetic().size, self.seed, number)
+
+    def scenario(self) -> Scenario:
+        """Make a scenario: senders send, listeners must come to hold it all; probes before or after, then a replay."""
+        players: list[tuple[Plan, Source]] = []
+        for number, plan in enumerate(self.senders):
+            is_prober = self.probes_while_loading and number == 0
+            players.append((plan, Ready() if is_prober else self.source(number)))
+        for plan in self.listeners:
+            plan.n_expected = None if self.senders else 0
+            players.append((plan, Ready()))
+        target = Target(address=self.target, port=self.port or 179)
+        return Scenario("flags", "", self.time_limit or 120, [target], players, set(), self._steps())
+
+    def _steps(self) -> list[tuple[str, dict]]:
+        steps: list[tuple[str, dict]] = [("connect", {}), ("send", {}), ("converge", {})]
+        probing = {"count": self.probes, "interval_s": self.probe_interval}
+        if self.probes_while_loading:
+            steps = [steps[0], ("probe", {**probing, "background": True}), *steps[1:], ("probe-end", {})]
+        elif self.probes:
+            steps.append(("probe", probing))
+        if self.replay is not None:
+            names = [plan.name for plan in self.senders]
+            what = {"path": str(self.replay), "neighbors": names[:1] if self.peer else names, "peer": self.peer}
+            steps += [("replay", {**what, "speed": self.speed}), ("converge", {})]
+        return steps
 
 
 class Performance:
@@ -191,7 +222,11 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--sender", "senders", multiple=True, help="A neighbor that sends a table: NAME=ADDRESS,ASN.")
 @click.option("--listener", "listeners", multiple=True, help="A neighbor that listens: NAME=ADDRESS,ASN.")
 @click.option("--size", default=0, help="Prefixes in a table (default: 1,230,000, the scenario's, or the whole list).")
-@click.option("--prefixes", type=FILE, help="Take prefixes from a list, one a line (also .xz, .gz, .bz2).")
+@click.option("--prefixes", type=FILE, help="Take prefixes from a list, one a line; the file may be packed.")
+@click.option("--mrt", type=FILE, help="Let each sender play a peer of this MRT file, the largest first.")
+@click.option("--peer", default="", help="The peer of the MRT file to play: its address, or AS and number.")
+@click.option("--replay", type=FILE, help="Then send the UPDATEs of this MRT file at their times.")
+@click.option("--speed", default=1.0, show_default=True, help="How many times as fast to replay.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the synthetic table.")
 @click.option("--time-limit", default=0.0, help="Stop after this many seconds (default: 120, or the scenario's).")
 @click.option("--probes", default=0, help="Send this many single changes and measure their way.")
@@ -205,50 +240,73 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--events", is_flag=True, help="Print one JSON object a line instead of the display, for programs.")
 @click.option("--hold", is_flag=True, help="After the report keep the sessions up until standard input ends.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the scenarios.")
-@click.option("--show", is_eager=True, expose_value=False, callback=_show, help="Print a scenario, to be changed.")
+@click.option(
+    "--show", metavar="SCENARIO", is_eager=True, expose_value=False, callback=_show, help="Print one, to be changed."
+)
 @click.option(
     "--mrt-summary",
     type=FILE,
     is_eager=True,
     expose_value=False,
     callback=_mrt_summary,
-    help="Print what a file has.",
+    help="Print what an MRT file has.",
 )
-def feed(
-    scenario, target, port, senders, listeners, size, prefixes, seed, time_limit, probes, probe_interval,
-    probes_while_loading, bus, json_path, plot_path, events, hold,
-):  # fmt: skip
+def feed(scenario, bus, json_path, plot_path, events, hold, senders, listeners, **flags):
     """Play neighbors against a BGP speaker: send tables, listen, and judge what comes back.
 
     SCENARIO is a file or the name of a shipped one (--list); or say with --target, --sender and --listener who does
     what. Exit status 0 when every listener holds exactly what it must, 1 when not or when the test failed, 2 for
     wrong usage.
-    """
-    if bus is not None:
-        from stages.feed.on_bus import feed_bus
 
-        if not senders:
-            raise click.UsageError("--bus needs a --sender")
-        sources = [make_source(variant, size, seed, prefixes) for variant in range(len(senders))]
-        sys.exit(feed_bus(bus, list(zip(map(parse_neighbor, senders), sources, strict=True)), time_limit))
+    \b
+    headrace feed full-table --target 192.0.2.1
+    headrace feed --target 192.0.2.1 --sender a=192.0.2.10,64601 --listener b=192.0.2.20,64602 --size 100000
+    headrace feed --show churn > mine.toml; headrace feed mine.toml --json report.json --plot plot.svg
+    """
+    told = Flags(senders=list(map(parse_neighbor, senders)), listeners=list(map(parse_neighbor, listeners)), **flags)
     try:
-        if scenario:
-            if senders or listeners:
-                raise click.UsageError("--sender and --listener are for tests without a scenario")
-            chosen = scenarios.load(scenario, target=target, port=port, size=size, time_limit_s=time_limit)
-        elif not target:
-            raise click.UsageError("name a scenario (see --list), or give --target")
-        else:
-            chosen = from_flags(
-                target, port or 179, senders, listeners, size, seed, prefixes, time_limit or 120, probes,
-                probe_interval, probes_while_loading,
-            )  # fmt: skip
-        performance = Performance(chosen, events)
+        if bus is not None:
+            sys.exit(_on_bus(bus, told))
+        performance = Performance(_chosen(scenario, told), events)
     except ScenarioError as error:
         raise click.UsageError(str(error)) from None
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     _perform(performance, json_path, plot_path, hold)
+
+
+def _on_bus(run_dir: Path, told: Flags) -> int:
+    from stages.feed.on_bus import feed_bus
+
+    if not told.senders:
+        raise click.UsageError("--bus needs a --sender")
+    players = [(plan, told.source(number)) for number, plan in enumerate(told.senders)]
+    return feed_bus(run_dir, players, told.time_limit)
+
+
+def _chosen(scenario: str | None, told: Flags) -> Scenario:
+    """Return the scenario that is meant."""
+    if told.target:
+        try:
+            ip_address(told.target)
+        except ValueError:
+            raise click.UsageError(f"--target {told.target!r} is no IP address") from None
+    if scenario:
+        without = {"--sender": told.senders, "--listener": told.listeners, "--mrt": told.mrt, "--replay": told.replay,
+                   "--prefixes": told.prefixes, "--probes": told.probes}  # fmt: skip
+        given = [name for name, value in without.items() if value]
+        if given:
+            raise click.UsageError(f"{', '.join(given)}: for tests without a scenario; change the scenario (--show)")
+        return scenarios.load(
+            scenario, target=told.target, port=told.port, size=told.size, time_limit_s=told.time_limit
+        )  # fmt: skip
+    if not told.target:
+        raise click.UsageError("name a scenario (see --list), or give --target")
+    if not told.senders and not told.listeners:
+        raise click.UsageError("nobody is to be played: give --sender, --listener or both")
+    if told.speed <= 0:
+        raise click.UsageError("--speed: expected more than 0")
+    return told.scenario()
 
 
 def _perform(performance: Performance, json_path: Path | None, plot_path: Path | None, hold: bool) -> None:

@@ -27,6 +27,7 @@ class Display:
         self._n_lines = 0
         self._before: tuple[float, int, int] | None = None
         self._rates = (0.0, 0.0)
+        self._began_at = time.monotonic()
 
     def on_step(self, name: str) -> None:
         """Note what is being done."""
@@ -53,7 +54,7 @@ class Display:
 
     def _summary(self, player: Player) -> str:
         listeners = [each for each in player.neighbors if each.plan.n_expected != 0]
-        elapsed = time.monotonic() - player.started_at if player.started_at else 0.0
+        elapsed = time.monotonic() - self._began_at
         n_up = sum(each.is_established for each in player.neighbors)
         words = [
             f"{elapsed:6.1f} s", f"{self.step:<9}", f"sessions {n_up}/{len(player.neighbors)}",
@@ -98,9 +99,11 @@ def summary_lines(report: dict) -> list[str]:
     """Return the report for a person."""
     lines = []
     for step in report["steps"]:
-        words = [f"{step['do']:<10} {step['seconds']:8.2f} s"]
-        words += [f"{name} {_text(value)}" for name, value in step.items() if not isinstance(value, dict | list)][2:]
-        lines.append("  ".join(words))
+        found = {key: value for key, value in step.items() if key not in ("do", "seconds", "verdict", "answers")}
+        lines.append("  ".join([f"{step['do']:<10} {step['seconds']:8.2f} s", *_words(found)]))
+        for name, each in list(found.items())[:MOST_LINES]:
+            if isinstance(each, dict):
+                lines.append("  ".join([f"  {name}:", *_words(each)]))
         for name, verdict in list(step.get("verdict", {}).items())[:MOST_LINES]:
             lines.append(f"  {name}: {_verdict(verdict)}")
         for name in step.get("wrong", []):
@@ -131,6 +134,10 @@ def _verdict(verdict: dict) -> str:
 
 
 VERDICTS = {"missing": "missing", "extra": "too many", "wrong": "with attributes that nobody announced"}
+
+
+def _words(values: dict) -> list[str]:
+    return [f"{name} {_text(value)}" for name, value in values.items() if not isinstance(value, dict | list)]
 
 
 def _text(value) -> str:

@@ -150,20 +150,24 @@ class Player:
         """Bring sessions up. Raises OSError or LoadFailed saying which neighbor could not."""
         wanted = self.neighbors if neighbors is None else neighbors
         self.deadline = self.deadline or time.monotonic() + self.load.time_limit_s
-        end = time.monotonic() + limit_s
+        began_at = time.monotonic()
+        end = began_at + limit_s
         for neighbor in wanted:
             self._dial(neighbor)
         ignored, self.ignored = self.ignored, self.ignored | {neighbor.plan.name for neighbor in wanted}
         try:
             retry_at: dict[str, float] = {}
+            reasons: dict[str, str] = {}
             while not all(neighbor.is_established for neighbor in wanted):
                 now = time.monotonic()
                 for neighbor in wanted:
                     if neighbor.failure:
-                        self._retry(neighbor, retry_at, now, end)
+                        reasons[neighbor.plan.name] = neighbor.failure
+                        self._retry(neighbor, retry_at, now)
                 if now > min(end, self.deadline):
                     down = [neighbor.plan.name for neighbor in wanted if not neighbor.is_established]
-                    self._fail(f"{_names(down)}: no session within {limit_s:.0f} s")
+                    why = next((f": {reasons[name]}" for name in down if name in reasons), "")
+                    self._fail(f"{_names(down)}: no session within {now - began_at:.0f} s{why}")
                 self._turn(now)
         finally:
             self.ignored = ignored
@@ -175,11 +179,9 @@ class Player:
         self.interest[connection.fileno()] = OUT
         self.epoll.register(connection.fileno(), OUT)
 
-    def _retry(self, neighbor: Neighbor, retry_at: dict[str, float], now: float, end: float) -> None:
+    def _retry(self, neighbor: Neighbor, retry_at: dict[str, float], now: float) -> None:
         """Dial again after a pause: a router may not be ready for a neighbor it has just lost."""
         name = neighbor.plan.name
-        if now > end:
-            self._fail(f"{name}: {neighbor.failure}")
         if name not in retry_at:
             retry_at[name] = now + self.load.retry_s
         elif now >= retry_at[name]:

@@ -8,6 +8,7 @@ messages in them by common/kernels/scan.py, as if the peer sent them.
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -214,11 +215,21 @@ def _peer(hi: int, lo: int, asn: int, is_wide: bool, n_routes: int, n_states: in
 # ---- a source -------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(16)
+def peers_of(path: Path, state) -> tuple[Peer, ...]:
+    """Return the peers of a file in the order in which they come; read once while `state`, of the file, is the same."""
+    records = mrt.MrtScanner(emits=False)
+    for _ in Reading(path, records).pieces():
+        pass
+    return tuple(_peer(*columns) for columns in records.peers)
+
+
 @dataclass(slots=True)
 class MrtSource:
     """What one peer of a file announced, as the table of a neighbor.
 
-    peer: its address or "AS" and number as in the file; empty: that with the most routes. first_as: whether the
+    peer: its address or "AS" and number as in the file; empty: that with the most routes, or the next after `rank`
+    others. first_as: whether the
     neighbor's AS number takes the place of the first of each path ("replace"), goes before it ("prepend"), or paths
     stay ("keep"). keeps_as_sets: else routes with an AS_SET are left out, which routers refuse today (RFC 9774).
     A file of UPDATEs is read as the changes it holds, one after the other.
@@ -228,22 +239,25 @@ class MrtSource:
     peer: str = ""
     first_as: str = "replace"
     keeps_as_sets: bool = False
-    _number: int | None = None
+    rank: int = 0
 
     def peer_number(self) -> int:
         """Return the number of the peer in the file, in the order in which they come. Raises FileError."""
-        if self._number is None:
-            records = mrt.MrtScanner(emits=False)
-            for _ in Reading(self.path, records).pieces():
-                pass
-            self._number = self._chosen([_peer(*columns) for columns in records.peers])
-        return self._number
-
-    def _chosen(self, peers: list[Peer]) -> int:
+        found = self.path.stat() if self.path.exists() else None
+        peers = peers_of(self.path, found and (found.st_mtime_ns, found.st_size))
         if not any(peer.n_routes for peer in peers):
             raise FileError(f"{self.path}: holds no routes")
-        if not self.peer:
-            return max(range(len(peers)), key=lambda number: peers[number].n_routes)
+        return self._named(peers) if self.peer else self._ranked(peers)
+
+    def _ranked(self, peers: tuple[Peer, ...]) -> int:
+        order = sorted(
+            (number for number in range(len(peers)) if peers[number].n_routes), key=lambda n: -peers[n].n_routes
+        )
+        if self.rank >= len(order):
+            raise FileError(f"{self.path}: has {len(order)} peers with routes, too few for neighbor {self.rank + 1}")
+        return order[self.rank]
+
+    def _named(self, peers: tuple[Peer, ...]) -> int:
         found = [number for number, peer in enumerate(peers) if self.peer in (str(peer.address), f"AS{peer.asn}")]
         if not found:
             most = sorted(peers, key=lambda peer: -peer.n_routes)[:5]

@@ -169,6 +169,11 @@ class Neighbor:
     def wants_to_send(self) -> bool:
         return bool(self.outgoing) or self.source is not None
 
+    @property
+    def n_waiting(self) -> int:
+        """Octets that are queued."""
+        return sum(map(len, self.outgoing))
+
     def flush(self, now: float = 0.0) -> None:
         """Write what is queued, then what the source gives, until the socket is full or others have their turn."""
         for _ in range(SENDS_IN_A_TURN):

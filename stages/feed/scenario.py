@@ -6,6 +6,7 @@ known one. What the steps do is `steps.py`'s.
 
 import difflib
 import ipaddress
+import itertools
 import tomllib
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import resources
@@ -43,9 +44,9 @@ class TableKeys:
     size: int = 0
     pool: int = 0
     seed: int = 1
-    same_paths: bool = False  # else each neighbor has paths of its own to the same prefixes
+    same_paths: bool = False  # else each neighbor has paths of its own to the same prefixes, or plays another peer
     path: str = ""
-    peer: str = ""
+    peer: str = ""  # of an MRT file; empty: those with the most routes
     first_as: str = "replace"
     keeps_as_sets: bool = False
 
@@ -128,7 +129,7 @@ def parse(
     for entry in entries:
         players += _players(f"{name}: neighbor {entry.name}", entry, targets, makers, len(players))
     plans = [plan for plan, _ in players]
-    steps = [_step(f"{name}: step {n}", each, plans) for n, each in enumerate(keys.get("step", []), 1)]
+    steps = [_step(f"{name}: step {n}", each, plans, folder) for n, each in enumerate(keys.get("step", []), 1)]
     late = {plan.name for entry in entries if entry.is_late for plan in plans if plan.name in _names_of(entry)}
     limit_s = time_limit_s or keys.get("time_limit_s", 120)
     return Scenario(name, keys.get("summary", ""), limit_s, targets, players, late, steps)
@@ -151,13 +152,10 @@ def _targets(name: str, keys, address: str, port: int) -> list[Target]:
 def _checked_table(where: str, keys: TableKeys, folder: Path, size: int):
     """Return what makes the source of the n-th neighbor with this table."""
     sources = ("synthetic", "prefixes", "mrt", "tap")
-    if keys.source not in sources:
-        raise ScenarioError(f"{where}: source {keys.source!r} is unknown{_nearest(keys.source, sources)}")
-    if keys.first_as not in HOW:
-        raise ScenarioError(f"{where}: first_as {keys.first_as!r} is unknown: one of {', '.join(HOW)}")
-    path = folder / keys.path
-    if keys.source != "synthetic" and not path.is_file():
-        raise ScenarioError(f"{where}: path {keys.path!r}: there is no such file")
+    _one_of(f"{where}: source", keys.source, sources)
+    _one_of(f"{where}: first_as", keys.first_as, HOW)
+    path = Path() if keys.source == "synthetic" else _file(where, folder, keys.path)
+    ranks = itertools.count()  # of the peers of a file: each neighbor plays another
     if size and keys.size:
         keys.pool = keys.pool * size // keys.size
     if size:
@@ -168,7 +166,8 @@ def _checked_table(where: str, keys: TableKeys, folder: Path, size: int):
         if keys.source == "prefixes":
             return PrefixList(path, keys.size or None, keys.seed, variant)
         if keys.source == "mrt":
-            return MrtSource(path, keys.peer, keys.first_as, keys.keeps_as_sets)
+            rank = 0 if keys.same_paths or keys.peer else next(ranks)
+            return MrtSource(path, keys.peer, keys.first_as, keys.keeps_as_sets, rank)
         if keys.source == "tap":
             return RecordedTap(path, keys.peer, keys.first_as)
         return Synthetic(keys.size or Synthetic().size, keys.seed, variant, keys.pool)
@@ -198,9 +197,9 @@ def _players(where: str, entry: NeighborKeys, targets: list[Target], makers: dic
     made = []
     for number, name in enumerate(_names_of(entry)):
         own = str(address + number)
-        router_id = own if address.version == 4 else str(ipaddress.IPv4Address(0x0A4D0000 + first + number + 1))
+        asn = entry.asn + (0 if entry.is_internal else number)
         plan = Plan(
-            name, own, entry.asn + (0 if entry.is_internal else number), router_id, families, entry.hold_time_s,
+            name, own, asn, router_id_at(address + number, first + number), families, entry.hold_time_s,
             None if entry.listens else 0, None if entry.hears is None else tuple(entry.hears),
             (target.address, target.port), entry.receive_buffer_octets, entry.next_hop, entry.next_hop_6,
         )  # fmt: skip
@@ -209,7 +208,12 @@ def _players(where: str, entry: NeighborKeys, targets: list[Target], makers: dic
     return made
 
 
-def _step(where: str, keys: dict, plans: list[Plan]) -> tuple[str, dict[str, Any]]:
+def router_id_at(address, number: int) -> str:
+    """Return the router id of the n-th neighbor: its IPv4 address, or one that is made up."""
+    return str(address) if address.version == 4 else str(ipaddress.IPv4Address(0x0A4D0000 + number + 1))
+
+
+def _step(where: str, keys: dict, plans: list[Plan], folder: Path) -> tuple[str, dict[str, Any]]:
     keys = dict(keys)
     name = keys.pop("do", None)
     if name not in STEPS:
@@ -222,6 +226,11 @@ def _step(where: str, keys: dict, plans: list[Plan]) -> tuple[str, dict[str, Any
     chosen = keys.get("neighbors")
     if chosen is not None:
         keys["neighbors"] = _matching(where, chosen, [plan.name for plan in plans])
+    if name == "replay":
+        keys["path"] = str(_file(where, folder, keys.get("path", "")))
+        _one_of(f"{where}: first_as", keys.get("first_as", "replace"), HOW)
+        if keys.get("speed", 1) <= 0:
+            raise ScenarioError(f"{where}: speed = {keys['speed']!r}: expected more than 0")
     return name, keys
 
 
@@ -269,6 +278,17 @@ def _known(where: str, keys: dict, known) -> None:
     for key in keys:
         if key not in known:
             raise ScenarioError(f"{where}: unknown key {key!r}{_nearest(key, known)}")
+
+
+def _one_of(where: str, name: str, known) -> None:
+    if name not in known:
+        raise ScenarioError(f"{where} {name!r} is unknown{_nearest(name, known)}: one of {', '.join(known)}")
+
+
+def _file(where: str, folder: Path, path: str) -> Path:
+    if not (folder / path).is_file():
+        raise ScenarioError(f"{where}: path {path!r}: there is no such file")
+    return folder / path
 
 
 def _nearest(name: str, known) -> str:

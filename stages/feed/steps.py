@@ -5,6 +5,7 @@ file too (scenario.py checks them); what it returns stands in the report.
 """
 
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -132,12 +133,20 @@ def replay(
     run: Run, *, path: str = "", neighbors: list | None = None, peer: str = "", speed: float = 1.0,
     first_as: str = "replace",
 ) -> dict:  # fmt: skip
-    """Let a sender send the UPDATEs of a peer of an MRT file at their times, `speed` times as fast."""
-    from pathlib import Path
+    """Let senders send the UPDATEs of a peer of an MRT file at their times, `speed` times as fast.
 
-    chosen = run.chosen(neighbors)[:1]
-    source = MrtSource(Path(path), peer, first_as)
-    return _go_on(run, [Replay(run.player, neighbor, source, speed) for neighbor in chosen])
+    Without `peer` each plays another one, the first that with the most.
+    """
+    if neighbors is None:
+        neighbors = [each.plan.name for each in run.player.senders if each.is_established][:1]
+    sources = [MrtSource(Path(path), peer, first_as, rank=rank) for rank in range(len(neighbors))]
+    return _go_on(
+        run,
+        [
+            Replay(run.player, neighbor, source, speed)
+            for neighbor, source in zip(run.chosen(neighbors), sources, strict=True)
+        ],
+    )
 
 
 def _senders(run: Run, neighbors: list | None) -> list[Neighbor]:

@@ -32,12 +32,24 @@ def run(*words: str):
         (("--target", "127.0.0.1", "--sender", "x"), "write NAME=ADDRESS,ASN"),
         (("no/such.toml",), "No such file"),
         (("full-table", "--sender", "a=127.0.0.2,64601"), "without a scenario"),
+        (("full-table", "--replay", __file__), "--replay: for tests without a scenario"),
+        (("full-table", "--target", "router"), "'router' is no IP address"),
+        (("--target", "127.0.0.1"), "nobody is to be played"),
+        (("--target", "127.0.0.1", "--sender", "a=127.0.0.2,0"), "write NAME=ADDRESS,ASN"),
+        (("--target", "127.0.0.1", "--sender", "a=127.0.0.2,1", "--speed", "0"), "--speed"),
+        (("--bus", "/tmp"), "--bus needs a --sender"),
     ],
 )  # fmt: skip
 def test_wrong_usage(words, complaint):
     """Wrong usage ends with status 2 and a sentence, before anything is sent."""
     result = run(*words)
     assert result.exit_code == 2 and complaint in result.output
+
+
+def test_a_file_that_is_no_mrt(tmp_path):
+    """A neighbor's file of the wrong kind ends the command with status 1 and a sentence, before anything is sent."""
+    result = run("--target", "127.0.0.1", "--sender", "a=127.0.0.2,64601", "--mrt", __file__)
+    assert result.exit_code == 1 and f"{__file__}: is no MRT file" in result.output
 
 
 def test_a_target_that_refuses(tmp_path):
@@ -52,7 +64,11 @@ def test_a_target_that_refuses(tmp_path):
         '[[step]]\ndo = "connect"\nlimit_s = 0.3\n'
     )
     result = run(str(scenario), "--json", str(report))
-    assert result.exit_code == 1 and "a: 127.0.0.2 to 127.0.0.1" in result.output and "refused" in result.output
+    assert (
+        result.exit_code == 1
+        and "no session within 0 s: 127.0.0.2 to 127.0.0.1" in result.output
+        and "refused" in result.output
+    )
     assert "refused" in json.loads(report.read_text())["failure"]
 
 
