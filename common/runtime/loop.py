@@ -21,6 +21,9 @@ MIN_TIMERS = 256
 """Timers, due or cancelled, that are kept before the cancelled ones are looked for."""
 _READABLE = select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP
 _WRITABLE = select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP
+DESCRIPTORS_S = 0.01
+"""No further descriptor is called in a turn after this long; the next turn goes on behind the last one."""
+NEVER = float("inf")
 PHASES = ("wait", "descriptors", "queues", "timers", "turns")
 
 
@@ -75,6 +78,7 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._compact_above = MIN_TIMERS
+        self._last_fd = -1
         self._is_busy = True
         self._is_stopped = False
 
@@ -229,7 +233,11 @@ class Loop:
 
     def _call_descriptors(self, events: list[tuple[int, int]]) -> bool:
         did_something = False
-        for fd, mask in events:
+        if self._last_fd >= 0:
+            events.sort(key=lambda each: (each[0] <= self._last_fd, each[0]))
+            self._last_fd = -1
+        until = self.clock.monotonic() + DESCRIPTORS_S if len(events) > 1 else NEVER
+        for index, (fd, mask) in enumerate(events):
             queue = self._queue_of.get(fd)
             if queue is not None:
                 self._signalled.add(queue)
@@ -244,6 +252,11 @@ class Loop:
                 if callback is not None:
                     callback()
                     did_something = True
+            if until != NEVER and self.clock.monotonic() >= until:
+                self._last_fd = fd
+                rest = (self._queue_of.get(later) for later, _ in events[index + 1 :])
+                self._signalled.update(queue for queue in rest if queue is not None)
+                break
         return did_something
 
     def _call_timers(self, now: float) -> bool:

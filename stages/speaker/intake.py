@@ -16,8 +16,12 @@ from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.neighbors import Neighbor, Neighbors, Peering
 from stages.speaker.sockets import ConnectionLost
 
-# What is read from one peer in one turn of the loop.
+# What is read from one peer in one turn of the loop, and how many messages of it are handled one by one: all but
+# UPDATEs and KEEPALIVEs, of which the scan takes any number. The rest has to wait for the next turn.
 READ_OCTETS = 1 << 18
+MESSAGES_PER_TURN = 32
+# How long one turn may be spent on what had to wait.
+GO_ON_S = 0.008
 
 
 class Intake:
@@ -40,9 +44,13 @@ class Intake:
         self._on_end_of_rib = on_end_of_rib
         self._buffer = memoryview(bytearray(MAX_EXTENDED_MESSAGE_OCTETS + READ_OCTETS))
         self._scanner = scan.Scanner(len(self._buffer))
+        # Peers of which whole messages wait that were read and not handled.
+        self._deferred: dict[Peering, Neighbor] = {}
 
     def read(self, neighbor: Neighbor, peering: Peering) -> None:
         """Take what a peer has sent, once; an error in handling it ends its session."""
+        if peering in self._deferred:
+            return
         start = len(peering.leftover)
         self._buffer[:start] = peering.leftover
         try:
@@ -52,7 +60,21 @@ class Intake:
             return
         if not n_octets:
             return
-        end = start + n_octets
+        self._handle(neighbor, peering, start + n_octets)
+
+    def go_on(self) -> bool:
+        """Handle more of what was read, each peer in turn; return True if there is still more."""
+        until = self._clock.monotonic() + GO_ON_S
+        for peering, neighbor in list(self._deferred.items()):
+            del self._deferred[peering]
+            end = len(peering.leftover)
+            self._buffer[:end] = peering.leftover
+            self._handle(neighbor, peering, end)
+            if self._clock.monotonic() >= until:
+                break
+        return bool(self._deferred)
+
+    def _handle(self, neighbor: Neighbor, peering: Peering, end: int) -> None:
         try:
             self._take(neighbor, peering, end)
         except Exception as error:
@@ -72,11 +94,15 @@ class Intake:
         self._neighbors.settle(neighbor, peering)
 
     def _take(self, neighbor: Neighbor, peering: Peering, end: int) -> None:
-        """Handle the whole messages in the buffer and keep what is left."""
+        """Handle whole messages in the buffer, not too many of them, and keep what is left."""
         session = peering.session
         now = self._clock.monotonic()
-        start = 0
+        start = n_handled = 0
         while start < end:
+            if n_handled == MESSAGES_PER_TURN:
+                self._deferred[peering] = neighbor
+                break
+            n_handled += 1
             connection = peering.connection
             if peering.options is not None and session.is_established:
                 following = self._scan(neighbor, peering, start, end, now)

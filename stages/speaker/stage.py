@@ -160,8 +160,9 @@ class Speaker(Stage):
             self.promises.forget(name)
 
     def step(self) -> bool:
+        is_handling = not self.is_reading_paused and self.intake.go_on()
         is_moving = self._regroup() if self.regroups else False
-        return self._tell() or is_moving
+        return self._tell() or is_moving or is_handling
 
     def tidy(self) -> None:
         self._regulate_reading()

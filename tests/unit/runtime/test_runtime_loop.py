@@ -200,3 +200,33 @@ def test_phases_are_timed(loop):
     loop.turn(0)
     assert set(loop.phase_s) == {"wait", "descriptors", "queues", "timers", "turns"}
     assert all(seconds >= 0 for seconds in loop.phase_s.values())
+
+
+def test_descriptors_that_take_long_have_a_turn_each():
+    """However much many descriptors bring, timers run between them, and each is called before any is called again."""
+    clock = ManualClock()
+    loop = Loop(clock)
+    pairs = [socket.socketpair() for _ in range(7)]
+    calls, ticks = [], []
+
+    def call(number: int) -> None:
+        calls.append(number)
+        clock.advance(0.006)
+
+    def tick() -> None:
+        ticks.append(len(calls))
+        loop.call_later(0.001, tick)
+
+    try:
+        for number, (here, there) in enumerate(pairs):
+            there.send(b"x")
+            loop.add_reader(here.fileno(), lambda number=number: call(number))
+        tick()
+        while len(calls) < 70:
+            loop.turn(0)
+        assert all(sorted(calls[at : at + 7]) == list(range(7)) for at in range(0, 70, 7))
+        assert ticks[:10] == list(range(0, 20, 2))
+    finally:
+        loop.close()
+        for ends in pairs:
+            ends[0].close(), ends[1].close()

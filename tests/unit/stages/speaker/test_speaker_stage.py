@@ -11,6 +11,7 @@ from common.bgp.constants import NONE, CeaseSubcode, Family
 from common.bgp.messages import KEEPALIVE, Open, RouteRefresh, encode_message
 from common.bgp.session import SEND_HOLD_TIME_S, State
 from common.kernels import pack
+from stages.speaker.intake import MESSAGES_PER_TURN
 from stages.speaker.limits import maximum_attribute_octets
 from stages.speaker.neighbors import Neighbor
 from tests.unit.stages.speaker.conftest import attribute_set, update
@@ -368,6 +369,36 @@ def test_route_refresh_tells_again(router):
     peer.take(2)
     peer.send(RouteRefresh(1, 1).encode())
     assert update_of(peer).endswith(nlri_of("10.1.0.0"))
+
+
+def test_a_flood_of_small_messages_leaves_time_for_others(router):
+    """Of messages that are handled one by one few are in each turn, all are in the end, and in order."""
+    flooding, other = router.peer("a").open(), router.peer("b").open()
+    received = router.speaker.neighbors.get("a").peering.session.record.received
+    refresh = RouteRefresh(1, 1).encode()
+    flooding.sock.sendall(refresh * 1000 + update({"10.1.0.0/24": PATH_A}) + refresh + update({"10.2.0.0/24": PATH_A}))
+    other.sock.sendall(update({"10.3.0.0/24": PATH_B}))
+    counts, is_heard = [0], 0
+    while not router.reader.prefixes("a"):
+        router.turn()
+        counts.append(received[5])
+        if router.reader.prefixes("b") and not is_heard:
+            is_heard = counts[-1]
+    assert max(after - before for before, after in zip(counts, counts[1:], strict=False)) <= 2 * MESSAGES_PER_TURN
+    router.run_until(lambda: len(router.reader.prefixes("a")) == 2)
+    assert received[5] == 1001 and is_heard < 500
+
+
+def test_a_session_that_ends_takes_what_waited_of_it(router):
+    """What a peer sent before it broke the session's rules is not handled in its next session."""
+    flooding = router.peer("a").open()
+    flooding.sock.sendall(RouteRefresh(1, 1).encode() * 1000)
+    router.turn()
+    router.speaker.neighbors.stop(router.speaker.neighbors.get("a"), CeaseSubcode.ADMINISTRATIVE_RESET, restart_s=0.0)
+    router.run_until_quiet()
+    router.peer("a").open()
+    router.run_until_quiet()
+    assert router.speaker.neighbors.get("a").is_established
 
 
 def test_restarted_exporter_costs_no_update(router):
