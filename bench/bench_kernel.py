@@ -1,7 +1,8 @@
 """The kernel's table, measured: routes a second into it, and the whole way there beside BIRD.
 
 First the kernel alone: a full table installed, replaced and removed, with nexthop objects and with gateways, in random
-order and sorted, in batches of several sizes. Then, with --beside, the main path: the time from the first octet a
+order and sorted, in batches of several sizes; and how long it takes when the way to the next hop of them all changes,
+with one message where there are nexthop objects. Then, with --beside, the main path: the time from the first octet a
 neighbor sent until the kernel has the whole table, for Headrace and for BIRD on the same input, in turn.
 
     python bench/bench_kernel.py --beside --json results.json
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,15 +59,20 @@ def entered(name: str):
             libc.setns(before.fileno(), CLONE_NEWNET)
 
 
+def object_of(kernel: Kernel, family: Family, way: int) -> tuple[int, messages.Gateway]:
+    """Return identifier and gateway of one of two ways."""
+    index = next(link.index for link in kernel.links() if link.name == "veth0")
+    gateway = messages.Gateway(ADDRESS_FAMILIES[family], HOPS[family][:-1] + bytes([HOPS[family][-1] + way]), index)
+    return FIRST_OBJECT + 10 * family.index + way, gateway
+
+
 def columns_by_way(kernel: Kernel, has_objects: bool) -> SimpleNamespace:
     """Make two ways for each family, as nexthop objects or gateways; return their columns."""
-    index = next(link.index for link in kernel.links() if link.name == "veth0")
     octets = {}
     for family, number in ADDRESS_FAMILIES.items():
         made = [b""]
         for way in (1, 2):
-            gateway = messages.Gateway(number, HOPS[family][:-1] + bytes([HOPS[family][-1] + way]), index)
-            identifier = FIRST_OBJECT + 10 * family.index + way
+            identifier, gateway = object_of(kernel, family, way)
             if has_objects:
                 code, text = kernel.request(lambda n, i=identifier, g=gateway: messages.set_nexthop(n, i, g))
                 if code:
@@ -83,8 +90,19 @@ def columns_by_way(kernel: Kernel, has_objects: bool) -> SimpleNamespace:
     )
 
 
+def move_ms(kernel: Kernel, family: Family) -> float:
+    """Return how long the kernel takes to lead all routes of a family elsewhere, by a change of the object of way 2."""
+    identifier, gateway = object_of(kernel, family, 2)
+    elsewhere = replace(gateway, address=gateway.address[:-1] + b"\x63")
+    start = time.perf_counter()
+    code, text = kernel.request(lambda n: messages.set_nexthop(n, identifier, elsewhere))
+    if code:
+        raise OSError(code, text)
+    return 1000 * (time.perf_counter() - start)
+
+
 def rates(family: Family, scale: float, has_objects: bool, is_sorted: bool, batch: int) -> dict[str, float]:
-    """Return routes a second of each action on a table of one family."""
+    """Return routes a second of each action on a table of one family, and `move_ms` where there are objects."""
     table = full_table(family, scale)
     order = np.random.default_rng(1).permutation(table.n_prefixes)
     if is_sorted:
@@ -95,6 +113,7 @@ def rates(family: Family, scale: float, has_objects: bool, is_sorted: bool, batc
     with topology.namespaces(1):
         with entered(topology.ROUTER):
             kernel = Kernel(messages.TABLE_MAIN, 20, batch)
+            kernel.compat_mode(0)
         ways = columns_by_way(kernel, has_objects)
         for name, action in ACTIONS.items():
             way = 2 if name == "replace" else 1
@@ -109,6 +128,8 @@ def rates(family: Family, scale: float, has_objects: bool, is_sorted: bool, batc
                 )  # fmt: skip
                 n_refused += int(np.count_nonzero(errors))
             found[name] = len(hi) / (time.perf_counter() - start)
+            if name == "replace" and has_objects:
+                found["move_ms"] = move_ms(kernel, family)
             if n_refused:
                 raise RuntimeError(f"{n_refused} routes of {family.label} were refused ({name})")
         kernel.close()
@@ -134,7 +155,7 @@ def whole_way(kind: type[Router], size: int) -> float:
 
 def print_rates(scale: float, batches: list[int]) -> list[dict]:
     """Measure and print the kernel alone."""
-    click.echo(f"{'routes a second':44}{'batch':>7}" + "".join(f"{name:>12}" for name in ACTIONS))
+    click.echo(f"{'routes a second':44}{'batch':>7}" + "".join(f"{name:>12}" for name in ACTIONS) + f"{'move ms':>10}")
     rows = []
     for family in Family:
         for has_objects in (True, False):
@@ -144,7 +165,8 @@ def print_rates(scale: float, batches: list[int]) -> list[dict]:
                     how = f"{'objects' if has_objects else 'gateways'}, {'sorted' if is_sorted else 'random'}"
                     click.echo(
                         f"{family.label + ', ' + how:44}{batch:7,}"
-                        + "".join(f"{rate:12,.0f}" for rate in found.values())
+                        + "".join(f"{found[name]:12,.0f}" for name in ACTIONS)
+                        + (f"{found['move_ms']:10.1f}" if has_objects else "")
                     )
                     rows.append({"family": family.label, "how": how, "batch": batch, **found})
     return rows

@@ -43,6 +43,8 @@ class Churn:
 
     def __init__(self, n_routes: int, batch: int):
         self.kernel = Kernel(messages.TABLE_MAIN, METRIC, max(batch, 2048), PROTOCOL)
+        for socket in self.kernel.listening:  # alone means that nobody listens
+            socket.close()
         self.ways = columns_by_way(self.kernel, has_objects=False)
         self.hi = (np.uint64(0x2001 << 48) + (np.arange(n_routes, dtype=np.uint64) << np.uint64(16))).astype(np.uint64)
         self.lo = np.zeros(n_routes, np.uint64)

@@ -2,7 +2,7 @@
 
 Asks the kernel by RTM_GETROUTE for the route to one address after another, drawn from the installed prefixes, and
 takes off what the round trip itself costs: that of a request the kernel answers without doing anything (NLMSG_NOOP
-with an acknowledgement). What is left is the lookup and the writing of its answer.
+with an acknowledgement), asked in turn with the others. What is left is the lookup and the writing of its answer.
 
     python bench/bench_kernel_lookup.py --json results.json
 
@@ -11,7 +11,6 @@ Needs root and iproute2; everything happens in network namespaces.
 
 import json
 import platform
-import statistics
 import struct
 import subprocess
 import sys
@@ -59,14 +58,13 @@ def install(kernel: Kernel, n_routes: int) -> dict[Family, np.ndarray]:
     return addresses
 
 
-def times_ns(make, n: int) -> np.ndarray:
-    """Return how long each of `n` requests took from sending to the answer, nanoseconds."""
+def times_ns(requests: list[bytes]) -> np.ndarray:
+    """Return how long each request took from sending to the answer, nanoseconds."""
     with entered(topology.ROUTER):
         asker = socket(AF_NETLINK, SOCK_RAW, 0)
     asker.bind((0, 0))
     buffer = bytearray(4096)
-    taken = np.empty(n, np.int64)
-    requests = [make(i) for i in range(n)]
+    taken = np.empty(len(requests), np.int64)
     clock = time.perf_counter_ns
     for i, request in enumerate(requests):
         start = clock()
@@ -88,10 +86,13 @@ def measure(family: Family, addresses: np.ndarray, n: int) -> np.ndarray:
     """Return the cost of lookups of random addresses without the round trip, nanoseconds."""
     chosen = np.random.default_rng(1).integers(0, len(addresses), n)
     n_octets = 16 if family.is_wide else 4
-    octets = [addresses[row, :n_octets].tobytes() for row in chosen.tolist()]
-    times_ns(lambda i: lookup_request(octets[i]), n // 10)  # caches warm up
-    idle = statistics.median(times_ns(lambda i: messages.message(NOOP, ACKNOWLEDGED, 1, b""), n).tolist())
-    return np.maximum(times_ns(lambda i: lookup_request(octets[i]), n) - int(idle), 0)
+    noop = messages.message(NOOP, ACKNOWLEDGED, 1, b"")
+    requests = []
+    for row in chosen.tolist():
+        requests += [noop, lookup_request(addresses[row, :n_octets].tobytes())]
+    times_ns(requests[: n // 5])  # caches warm up
+    taken = times_ns(requests)
+    return np.maximum(taken[1::2] - int(np.median(taken[::2])), 0)
 
 
 def described(taken: np.ndarray) -> dict[str, float]:

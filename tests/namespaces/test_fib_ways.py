@@ -1,7 +1,5 @@
 """Ways to next hops against the real kernel: several at once, link-local, nowhere, recursive, adopted, moved."""
 
-import time
-
 import pytest
 
 from tests.namespaces.worlds import routes, settle, until, world_in
@@ -198,13 +196,11 @@ def test_a_table_moves_with_one_message(namespace):
     before, asked = written(world), []
     request = world.fib.ways._request
 
-    def timed(make):
-        start = time.perf_counter()
-        answer = request(make)
-        asked.append(time.perf_counter() - start)
-        return answer
+    def counted(make):
+        asked.append(make)
+        return request(make)
 
-    world.fib.ways._request = timed
+    world.fib.ways._request = counted
     namespace.ip("route replace 203.0.113.0/24 via 192.0.2.51 proto static")
     until(world, lambda: asked)
     namespace.ip("-6 route replace 2001:db8:5::/48 via 2001:db8::51 proto static")
@@ -213,5 +209,4 @@ def test_a_table_moves_with_one_message(namespace):
     assert "via 192.0.2.51" in namespace.ip("route get 11.0.0.1")
     assert "via 2001:db8::51" in namespace.ip("-6 route get 2001:1001::1")
     assert written(world) == before and len(asked) == 2
-    assert asked[0] < 0.01  # for IPv6 the kernel walks the routes: about 100 ms
     world.kill()
