@@ -4,7 +4,11 @@ Each round runs every installed router once on the same input, in turn. Shown ar
 holds all, CPU time of the router until then, memory as the sum of PSS, UPDATEs told, the delay of single changes where
 the scenario measures it, and what the judge found. bench/README.md says how to read it.
 
-    python bench/bench_routers.py full-table new-neighbor --rounds 3 --json results.json --plot results.svg
+    python bench/bench_routers.py --json results.json --plot results.svg
+    python bench/bench_routers.py full-table full-table:kernel --routers headrace,bird --rounds 5
+
+A run of a router ends at a time limit, and a router that did not end in time is not run at that scenario again. Rounds
+are only begun with as long as the budget lasts.
 """
 
 import json
@@ -15,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import click
@@ -23,12 +27,19 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import topology  # noqa: E402
+from bench.arrivals import Arrivals  # noqa: E402
 from bench.routers import ASN, ROUTERS, Peer, Router  # noqa: E402
 from stages.feed import scenario as scenarios  # noqa: E402
-from stages.feed.source import Ready  # noqa: E402
+from stages.feed.source import Ready, Synthetic  # noqa: E402
 
-SCENARIOS = ("full-table", "four-tables", "new-neighbor", "mesh", "churn", "route-server")
+KERNEL = ":kernel"
+SCENARIOS = (
+    "full-table", f"full-table{KERNEL}", "four-tables", "new-neighbor", "mesh", "churn", "route-server",
+)  # fmt: skip
 GAP_S = 1.0
+POLL_S = 0.02
+SHARE = 3.0  # of the time that is left for each run, a run may take so many
+SHORTEST_LIMIT_S = 20.0
 
 
 def peers_of(scenario: scenarios.Scenario, number: int = 0) -> list[Peer]:
@@ -41,6 +52,7 @@ def peers_of(scenario: scenarios.Scenario, number: int = 0) -> list[Peer]:
             plan.asn,
             not isinstance(source, Ready) or plan.n_expected == 0,
             plan.n_expected != 0,
+            n_routes=getattr(source, "size", 0),
         )
         for plan, source in scenario.players
         if plan.target == (own.address, own.port)
@@ -93,17 +105,43 @@ class Feed:
         self.process.wait(60)
 
 
-def run_once(kind: type[Router], name: str, size: int, time_limit_s: float, with_kernel: bool) -> dict:
+def run_once(kind: type[Router], label: str, size: int, time_limit_s: float) -> dict:
     """Run one router through one scenario; return what was measured."""
-    with standing(kind, scenarios.load(name, size=size), with_kernel) as routers:
+    name, with_kernel = label.removesuffix(KERNEL), label.endswith(KERNEL)
+    scenario = scenarios.load(name, size=size)
+    began_at = time.monotonic()
+    with standing(kind, scenario, with_kernel) as routers, ExitStack() as stack:
+        arrivals = stack.enter_context(_arrivals(routers[0], scenario)) if with_kernel else None
         feed = Feed(name, size, time_limit_s)
-        started = feed.wait_for("established", "failed")
+        report = feed.wait_for("established", "failed")
         cpu_before = sum(router.cpu_s() for router in routers)
-        report = started if started["event"] == "failed" else feed.wait_for("converged", "failed")
-        cpu_s = sum(router.cpu_s() for router in routers) - cpu_before
+        found = {}
+        if report["event"] == "established":
+            if arrivals is not None:
+                found["kernel_s"] = until_complete(arrivals, time_limit_s)
+            report = feed.wait_for("converged", "failed")
+        found["cpu_s"] = round(sum(router.cpu_s() for router in routers) - cpu_before, 2)
         pss_octets = sum(sum(router.pss_octets().values()) for router in routers)
         feed.end()
-    return summary(report) | {"cpu_s": round(cpu_s, 2), "pss_mib": round(pss_octets / 2**20, 1)}
+    if with_kernel and found.get("kernel_s") is None:
+        report["reason"] = report.get("reason") or "not all was in the kernel at the time limit"
+    found["pss_mib"] = round(pss_octets / 2**20, 1)
+    return summary(report) | found | {"took_s": round(time.monotonic() - began_at, 1)}
+
+
+def _arrivals(router: Router, scenario: scenarios.Scenario):
+    size = max(source.size for _, source in scenario.players if isinstance(source, Synthetic))
+    return closing(Arrivals(router.site.namespace, router.process.pid, size))
+
+
+def until_complete(arrivals: Arrivals, time_limit_s: float) -> float | None:
+    """Wait until all is in the kernel's table; return how long that took, None at the time limit."""
+    start = time.monotonic()
+    while not arrivals.are_complete():
+        if time.monotonic() - start > time_limit_s:
+            return None
+        time.sleep(POLL_S)
+    return round(time.monotonic() - start, 2)
 
 
 def summary(report: dict) -> dict:
@@ -139,10 +177,11 @@ def median_of(results: list[dict]) -> dict:
 
 
 COLUMNS = {
-    "wall s": ("wall_s", "{:.2f}"), "cpu s": ("cpu_s", "{:.2f}"), "PSS MiB": ("pss_mib", "{:.0f}"),
+    "wall s": ("wall_s", "{:.2f}"), "kernel s": ("kernel_s", "{:.2f}"), "cpu s": ("cpu_s", "{:.2f}"),
+    "PSS MiB": ("pss_mib", "{:.0f}"),
     "UPDATEs": ("updates", "{:,.0f}"), "p50 ms": ("p50_ms", "{:.2f}"), "p99 ms": ("p99_ms", "{:.2f}"),
     "silence s": ("silence_s", "{:.1f}"), "missing": ("missing", "{}"), "extra": ("extra", "{}"),
-    "wrong": ("wrong", "{}"), "repeated": ("repeated", "{:,}"), "": ("failure", "{}"),
+    "wrong": ("wrong", "{}"), "repeated": ("repeated", "{:,}"), "rounds": ("rounds", "{}"), "": ("failure", "{}"),
 }  # fmt: skip
 
 
@@ -163,25 +202,84 @@ def table_of(results: dict) -> str:
     )
 
 
+PANELS = {"s until all is told": "wall_s", "s of CPU time": "cpu_s", "MiB of memory (PSS)": "pss_mib"}
+PANEL_WIDTH, BAR_WIDTH = 330, 190
+
+
 def bars(results: dict) -> str:
-    """Return the times as an SVG of bars, a group for each scenario."""
-    lines, y, longest = [], 10, 1e-9
-    for by_router in results["scenarios"].values():
-        longest = max([longest, *(each["wall_s"] or 0 for each in by_router.values())])
+    """Return times, CPU times and memory as an SVG of bars: a column for each, a group for each scenario."""
+    parts, y = [], 30
+    for column, title in enumerate(PANELS):
+        parts.append(f'<text x="{100 + PANEL_WIDTH * column}" y="18" font-weight="bold">{title}</text>')
     for scenario, by_router in results["scenarios"].items():
-        lines.append(f'<text x="10" y="{y + 14}" font-weight="bold">{scenario}</text>')
+        parts.append(f'<text x="10" y="{y + 14}" font-weight="bold">{scenario}</text>')
         y += 22
-        for name, each in by_router.items():
-            width = 480 * (each["wall_s"] or 0) / longest
-            color = "#1b6ca8" if name == "headrace" else "#999"
-            label = f"{each['wall_s']:.2f} s" if each["wall_s"] is not None else each["failure"][:60] or "did not end"
-            lines.append(f'<text x="90" y="{y + 13}" text-anchor="end">{name}</text>')
-            lines.append(f'<rect x="100" y="{y}" width="{width:.1f}" height="16" fill="{color}"/>')
-            lines.append(f'<text x="{106 + width:.1f}" y="{y + 13}">{label}</text>')
-            y += 20
-        y += 12
+        for column, key in enumerate(PANELS.values()):
+            parts += _group(100 + PANEL_WIDTH * column, y, by_router, key)
+        y += 20 * len(by_router) + 12
     style = "<style>text{font:13px sans-serif}</style>"
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="700" height="{y}">{style}{"".join(lines)}</svg>\n'
+    width = 100 + PANEL_WIDTH * len(PANELS)
+    body = f'<rect width="100%" height="100%" fill="white"/>{"".join(parts)}'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}">{style}{body}</svg>\n'
+
+
+def _group(x: int, y: int, by_router: dict[str, dict], key: str):
+    """Give the bars of one figure in one scenario, a line for each router."""
+    longest = max((each.get(key) or 0 for each in by_router.values()), default=0) or 1
+    for name, each in by_router.items():
+        value = None if each["failure"] else each.get(key)
+        color = "#1b6ca8" if name == "headrace" else "#999"
+        width = BAR_WIDTH * (value or 0) / longest
+        label = f"{value:.{0 if value >= 100 else 2}f}" if value is not None else "did not end"
+        yield f'<text x="{x - 8}" y="{y + 13}" text-anchor="end">{name}</text>'
+        yield f'<rect x="{x}" y="{y}" width="{width:.1f}" height="16" fill="{color}"/>'
+        yield f'<text x="{x + 6 + width:.1f}" y="{y + 13}">{label}</text>'
+        y += 20
+
+
+class Comparison:
+    """The runs, round by round, within a budget of time."""
+
+    def __init__(self, names: list[str], kinds: list[type[Router]], size: int, time_limit_s: float, budget_s: float):
+        self.size, self.time_limit_s = size, time_limit_s
+        self.ends_at = time.monotonic() + budget_s
+        self.runs = {name: {kind.name: [] for kind in kinds if _can_run(kind, name)} for name in names}
+
+    def go(self, rounds: int) -> None:
+        """Do the first round whole, and then those for which there is time."""
+        for number in range(rounds):
+            for name, by_router in self.runs.items():
+                n_left = sum(len(each) == 0 for others in self.runs.values() for each in others.values())
+                for router, done in by_router.items():
+                    limit_s = self._limit_s(done, n_left)
+                    if number == 0 or limit_s:
+                        self._run(name, router, limit_s)
+                        n_left -= 1
+
+    def _limit_s(self, done: list[dict], n_left: int) -> float:
+        """Return the time limit of the next run; 0: it is not to be done."""
+        left_s = self.ends_at - time.monotonic()
+        if not done:
+            return min(self.time_limit_s, max(SHORTEST_LIMIT_S, SHARE * left_s / max(1, n_left)))
+        is_worth_it = not done[-1]["failure"] and done[-1]["took_s"] < left_s
+        return self.time_limit_s if is_worth_it else 0.0
+
+    def _run(self, name: str, router: str, limit_s: float) -> None:
+        found = run_once(ROUTERS[router], name, self.size, round(limit_s, 1))
+        self.runs[name][router].append(found)
+        print(f"{name}: {router}: {json.dumps(found)}", file=sys.stderr, flush=True)
+        time.sleep(GAP_S)
+
+    def medians(self) -> dict[str, dict[str, dict]]:
+        """Return by scenario and router the figures of all rounds together."""
+        return {
+            name: {router: median_of(done) | {"rounds": len(done)} for router, done in by_router.items() if done}
+            for name, by_router in self.runs.items()
+        }
+
+
+def _can_run(kind: type[Router], label: str) -> bool:
+    return kind.has_kernel or not label.endswith(KERNEL)
 
 
 @click.command()
@@ -189,34 +287,42 @@ def bars(results: dict) -> str:
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--size", default=0, help="Prefixes in each table instead of the scenario's.")
 @click.option("--routers", default=",".join(ROUTERS), show_default=True)
-@click.option("--with-kernel", is_flag=True, help="Routes go into the kernel too, where the router is set up for it.")
-@click.option("--time-limit", default=300.0, show_default=True, help="Seconds for one run.")
+@click.option("--time-limit", default=100.0, show_default=True, help="Seconds for one run, at most.")
+@click.option(
+    "--budget", default=14.0, show_default=True, help="Minutes for all; what is slow gets less than its limit."
+)
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--plot", "plot_path", type=click.Path(dir_okay=False, path_type=Path))
-def main(names, rounds, size, routers, with_kernel, time_limit, json_path, plot_path):
-    """Run scenarios (default: all that fit one router) against routers side by side; needs root."""
+def main(names, rounds, size, routers, time_limit, budget, json_path, plot_path):
+    """Run scenarios (default: all that are compared) against routers side by side; needs root.
+
+    NAME:kernel is a scenario with the routes in the kernel too, for the routers that put them there.
+    """
     if os.geteuid() != 0:
         raise click.ClickException("run as root: the benchmark makes network namespaces")
     unknown = set(routers.split(",")) - set(ROUTERS)
     if unknown:
         raise click.UsageError(f"no router is called {', '.join(sorted(unknown))}; there are {', '.join(ROUTERS)}")
     kinds = [ROUTERS[name] for name in routers.split(",") if ROUTERS[name].is_installed()]
-    kinds = [kind for kind in kinds if kind.has_kernel or not with_kernel]
+    for name in names:
+        try:
+            scenarios.load(name.removesuffix(KERNEL))
+        except scenarios.ScenarioError as error:
+            raise click.UsageError(str(error)) from None
+    comparison = Comparison(list(names or SCENARIOS), kinds, size, time_limit, budget * 60)
+    began_at = time.monotonic()
+    try:
+        comparison.go(rounds)
+    except KeyboardInterrupt:
+        click.echo("stopped from the keyboard; what there is:", err=True)
     results = {
         "date": time.strftime("%Y-%m-%d"),
+        "took_s": round(time.monotonic() - began_at),
         "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
         "versions": {kind.name: kind.version() for kind in kinds},
-        "rounds": rounds,
-        "scenarios": {},
+        "scenarios": comparison.medians(),
+        "runs": comparison.runs,
     }
-    for name in names or SCENARIOS:
-        measured: dict[str, list[dict]] = {kind.name: [] for kind in kinds}
-        for _ in range(rounds):
-            for kind in kinds:
-                measured[kind.name].append(run_once(kind, name, size, time_limit, with_kernel))
-                print(f"{name}: {kind.name}: {json.dumps(measured[kind.name][-1])}", file=sys.stderr, flush=True)
-                time.sleep(GAP_S)
-        results["scenarios"][name] = {key: median_of(each) for key, each in measured.items()}
     print(table_of(results))
     if json_path:
         json_path.write_text(json.dumps(results, indent=2) + "\n")

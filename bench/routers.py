@@ -28,6 +28,7 @@ class Peer:
     exports: bool
     calls: bool = False
     speaker: str = "0"  # the instance of Headrace's that has it
+    n_routes: int = 1_230_000  # that may come from it
 
     @property
     def is_internal(self) -> bool:
@@ -188,7 +189,6 @@ class Headrace(Router):
     """Headrace as `headrace run` starts it."""
 
     name = "headrace"
-    expected_routes = 1_230_000
 
     @classmethod
     def is_installed(cls) -> bool:
@@ -226,7 +226,7 @@ class Headrace(Router):
             f'speaker = "{peer.speaker}"',
         ]  # fmt: skip
         if peer.imports and not peer.exports:
-            lines += [f"expected_routes = {self.expected_routes}", "maximum_prefixes = 3000000"]
+            lines += [f"expected_routes = {peer.n_routes}", "maximum_prefixes = 3000000"]
         return lines
 
     def process_name(self, pid: int) -> str:

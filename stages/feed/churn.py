@@ -23,6 +23,8 @@ BURST_S = 0.1
 MOST_IN_SLOT = 2000
 BACKLOG_OCTETS = 1 << 20
 PARETO_SHAPE = 1.5  # of the bursts: many small, few very large ones
+MOST_INTENSE = 20.0  # times the mean
+MEAN_INTENSITY = 1 - (1 + MOST_INTENSE / (PARETO_SHAPE - 1)) ** (1 - PARETO_SHAPE)  # of those that are cut there
 
 
 def update_sizes(rng, n: int) -> np.ndarray:
@@ -46,7 +48,7 @@ class Churn:
         self.is_gone = np.zeros(table.n_prefixes, bool)
         self.started_at = time.monotonic()
         self.ends_at = self.started_at + seconds
-        self.next_at = self.started_at
+        self.next_at = self.called_at = self.started_at
         self.burst_ends_at = 0.0
         self.due = 0.0
         self.intensity = 1.0
@@ -66,8 +68,10 @@ class Churn:
         self.next_at = now + SLOT_S
         if now >= self.burst_ends_at:
             self.burst_ends_at = now + BURST_S
-            self.intensity = min(20.0, self.rng.pareto(PARETO_SHAPE) * (PARETO_SHAPE - 1))
-        self.due += self.rate * SLOT_S * self.intensity
+            intensity = self.rng.pareto(PARETO_SHAPE) * (PARETO_SHAPE - 1)
+            self.intensity = min(MOST_INTENSE, intensity) / MEAN_INTENSITY
+        self.due += self.rate * (now - self.called_at) * self.intensity
+        self.called_at = now
         if self.neighbor.n_waiting > BACKLOG_OCTETS:
             self.n_held_back += 1
             return self.next_at

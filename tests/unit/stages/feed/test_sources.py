@@ -8,7 +8,7 @@ import pytest
 
 from common.bgp.constants import NONE, Family
 from stages.feed import wire
-from stages.feed.churn import BACKLOG_OCTETS, Replay
+from stages.feed.churn import BACKLOG_OCTETS, Churn, Replay
 from stages.feed.judge import Judge
 from stages.feed.mrt import MrtSource
 from stages.feed.neighbor import Plan
@@ -78,6 +78,20 @@ def test_each_neighbor_plays_another_peer(of_two_peers):
     assert prefixes(MrtSource(of_two_peers, peer="AS64501")) == [1]
     with pytest.raises(FileError, match="has 2 peers with routes, too few for neighbor 3"):
         MrtSource(of_two_peers, rank=2).peer_number()
+
+
+# ---- churn ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turn_s", [0.01, 0.2])
+def test_churn_has_its_rate_however_seldom_it_is_called(turn_s):
+    """Over a minute as many UPDATEs are sent as were asked for, give or take its bursts, on a busy machine too."""
+    (table,) = Synthetic(size=5000).tables(PLAN)
+    player = SimpleNamespace(judge=Judge(), want=lambda neighbor: None)
+    churn = Churn(player, Sent(), table, updates_per_s=50, seconds=1e6, withdraw_share=0.1, seed=3)
+    for turn in range(int(60 / turn_s)):
+        churn(churn.started_at + turn * turn_s)
+    assert 2000 < churn.n_updates < 4500 and churn.n_prefixes > 2 * churn.n_updates
 
 
 # ---- replays --------------------------------------------------------------------------------------------------------
