@@ -12,6 +12,7 @@ When it dies: its sessions end and their routes go; other speakers do not notice
 | neighbors.py   | configured neighbors, their sessions and connections, collisions     |
 | intake.py      | octets into messages, UPDATEs into the Adj-RIB-In                    |
 | sources.py     | a number for each neighbor and path identifier                       |
+| prefixes.py    | the prefixes by row, for all of these tables                         |
 | adj_rib_in.py  | the routes received, with their journal                              |
 | peer_groups.py | which sessions are told the same                                     |
 | adj_rib_out.py | the routes to tell, what each session was told, UPDATEs              |

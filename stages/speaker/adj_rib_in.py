@@ -1,7 +1,7 @@
 """The Adj-RIB-In of one family: the routes of all this speaker's neighbors as received, before any policy.
 
-Owns prefixes, attribute sets, routes and the journal from which the bus is served. Never touches a socket, never
-decides about a route. RFC 4271 §3.2.
+Owns attribute sets, routes and the journal from which the bus is served; shares the prefixes. Never touches a socket,
+never decides about a route. RFC 4271 §3.2.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from common.bus.shards import is_in_share
 from common.config.sharing import Share
 from common.kernels.attributes import AttributeTable
 from common.kernels.journal import Journal
-from common.kernels.prefixes import PrefixTable
 from common.kernels.routes import RouteTable
+from stages.speaker.prefixes import SharedPrefixes, is_used
 from stages.speaker.sources import Sources
 
 # Journal entries looked at for rows to forget in one turn.
@@ -26,18 +26,21 @@ PREFIXES_PER_SET = 5
 class AdjRibIn:
     """Routes of one family by row, in the order of their changes."""
 
-    def __init__(
-        self, family: Family, seed: int, sources: Sources, expected_prefixes: int = 0, expected_routes: int = 0
-    ):
+    def __init__(self, family: Family, seed: int, sources: Sources, prefixes: SharedPrefixes, expected_routes: int = 0):
         self.family = family
         self.sources = sources
-        self.prefixes = PrefixTable(family.is_wide, seed, max(expected_prefixes, 1024))
+        self.prefixes = prefixes
         self.attributes = AttributeTable(seed, max(expected_routes // PREFIXES_PER_SET, 1024))
         self.routes = RouteTable(max(expected_routes, 1024))
         self.routes.ensure_prefixes(self.prefixes.capacity)
         self.journal = Journal()
         self.journal.ensure_rows(self.routes.capacity)
         self._n_forgotten = 0
+        prefixes.join(self)
+
+    def needs(self, rows: np.ndarray) -> np.ndarray:
+        """Tell of each prefix row whether there is a route, or one that readers have not been told is gone."""
+        return is_used(self.routes.head, rows)
 
     def apply(
         self,

@@ -1,8 +1,8 @@
 """The Adj-RIB-Out of one peer group and family: what its members are to be told, and what each has been told.
 
 Owns the group's routes with their journal, kept once however many members there are, and a record for each member:
-its position, and one bit a prefix for what it has been told. Never touches a socket: `tell` writes UPDATEs into a
-buffer. Never changes an attribute: sets arrive as the members' sessions encode them.
+its position, and one bit a prefix for what it has been told; shares the prefixes. Never touches a socket: `tell` writes
+UPDATEs into a buffer. Never changes an attribute: sets arrive as the members' sessions encode them.
 
 RFC 4271 §3.2 and §9.2, RFC 4724 §2 (End-of-RIB).
 """
@@ -20,7 +20,7 @@ from common.kernels import pack
 from common.kernels.attributes import AttributeTable
 from common.kernels.exports import ExportTable
 from common.kernels.journal import Journal
-from common.kernels.prefixes import PrefixTable
+from stages.speaker.prefixes import SharedPrefixes, is_used
 
 # Rows a member is told in one go at most, octets that they are to fill about, and octets packed at a time.
 ROWS_PER_TURN = 8192
@@ -90,13 +90,13 @@ class AdjRibOut:
 
     family: Family
     seed: int
+    prefixes: SharedPrefixes
     expected_prefixes: int = 0
     # Entries of the journal: 2 to this power.
     journal_power: int = 22
     # The exporters' first snapshots are complete, of each share of the prefixes.
     is_complete: bool = False
     members: dict[str, Member] = field(default_factory=dict)
-    prefixes: PrefixTable = field(init=False)
     attributes: AttributeTable = field(init=False)
     exports: ExportTable = field(init=False)
     journal: Journal = field(init=False)
@@ -108,12 +108,25 @@ class AdjRibOut:
 
     def __post_init__(self):
         expected = max(self.expected_prefixes, 1024)
-        self.prefixes = PrefixTable(self.family.is_wide, self.seed, expected)
         self.attributes = AttributeTable(self.seed, max(expected // PREFIXES_PER_SET, 1024))
         self.exports = ExportTable(expected)
         self.journal = Journal(self.journal_power)
-        self.journal.ensure_rows(self.prefixes.capacity)
+        self.journal.ensure_rows(expected)
         self._scratch = allocate(CHUNK_OCTETS, np.uint8)
+        self.prefixes.join(self)
+
+    def close(self) -> None:
+        """Let go of the prefixes; the table is not used any more."""
+        self.prefixes.leave(self)
+
+    def needs(self, rows: np.ndarray) -> np.ndarray:
+        """Tell of each prefix row whether there is a route, or one whose end not every member has been told."""
+        return is_used(self.exports.sets, rows) | is_used(self.journal.last, rows)
+
+    def make_room(self) -> None:
+        """Have columns as long as the table of prefixes."""
+        self.exports.ensure(self.prefixes.capacity)
+        self.journal.ensure_rows(self.prefixes.capacity)
 
     # ---- from the exporter --------------------------------------------------------------------------------------
 
@@ -127,8 +140,7 @@ class AdjRibOut:
             self.exports.mark_unconfirmed(self._rows_of(share))
         self._apply(batch.columns, batch.meta)
         if batch.ends_snapshot:
-            self.exports.ensure(self.prefixes.capacity)
-            self.journal.ensure_rows(self.prefixes.capacity)
+            self.make_room()
             self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references, self._rows_of(share)))
             self._missing.discard(share.index)
             if not self.is_complete and not self._missing:
@@ -168,8 +180,7 @@ class AdjRibOut:
         # NONE, the last index, stands for "nobody": number 0.
         numbers = np.array([*(self.source_number(source["name"]) for source in meta["sources"]), 0], np.uint32)
         sources = numbers[np.minimum(columns["source"], len(numbers) - 1)]
-        self.exports.ensure(self.prefixes.capacity)
-        self.journal.ensure_rows(self.prefixes.capacity)
+        self.make_room()
         self.journal.append(self.exports.apply(rows, ids, sources, self.attributes.references))
 
     def _passed(self) -> int:
@@ -227,13 +238,6 @@ class AdjRibOut:
         if member.forced_until > member.sequence:
             return np.zeros(len(rows), bool)
         return self.exports.holds_as_now(rows, member.number)
-
-    def places_of(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """Return the rows of prefixes, new ones where there was no route so far."""
-        rows = self.prefixes.intern(hi, lo, length)
-        self.exports.ensure(self.prefixes.capacity)
-        self.journal.ensure_rows(self.prefixes.capacity)
-        return rows
 
     def tell_again(self, member: Member) -> None:
         """Tell a member the whole table once more (RFC 2918).

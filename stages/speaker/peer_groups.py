@@ -6,11 +6,9 @@ configuration is equal and so is all that the encoding depends on; the peers' AS
 
 import hashlib
 import ipaddress
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
-from common.arrays import populated
 from common.bgp.capabilities import Negotiated
 from common.bgp.constants import Family
 from common.bus import channels
@@ -19,13 +17,14 @@ from common.bus.follower import Follower
 from common.config import Config
 from common.config import Neighbor as NeighborConfig
 from common.config.digest import policy_digest
-from common.config.expected import expected_routes
+from common.config.expected import expected_prefixes
 from common.config.sharing import Share, worker_of
 from common.runtime.log import Log, event
 from common.runtime.loop import Loop, Timer
 from stages.speaker import sockets
 from stages.speaker.adj_rib_out import AdjRibOut, Member
 from stages.speaker.neighbors import Neighbor
+from stages.speaker.prefixes import SharedPrefixes
 
 # A group without members is kept for this long, so that a session that flaps finds it filled.
 KEEP_S = 60.0
@@ -53,14 +52,32 @@ class PeerGroup:
 class PeerGroups:
     """All groups of this speaker."""
 
-    def __init__(self, config: Config, instance: str, loop: Loop, bus: Bus, log: Log, seed: int):
+    def __init__(
+        self,
+        config: Config,
+        instance: str,
+        loop: Loop,
+        bus: Bus,
+        log: Log,
+        seed: int,
+        prefixes: dict[Family, SharedPrefixes],
+    ):
         self.config = config
         self._instance = instance
         self._loop = loop
         self._bus = bus
         self._log = log
         self._seed = seed
+        self._prefixes = prefixes
+        self._ready: dict[Family, AdjRibOut] = {}
         self._groups: dict[tuple[str, Family], PeerGroup] = {}
+
+    def prepare(self, family: Family) -> None:
+        """Make the table of the first group of a family that is told anything: there is time before it has members."""
+        self._ready[family] = self._table(family)
+
+    def _table(self, family: Family) -> AdjRibOut:
+        return AdjRibOut(family, self._seed, self._prefixes[family], expected_prefixes(self.config, family.label))
 
     def __iter__(self):
         return iter(list(self._groups.values()))
@@ -119,18 +136,15 @@ class PeerGroups:
     def _forget(self, group: PeerGroup) -> None:
         for follower in group.followers:
             follower.close()
+        group.adj_rib_out.close()
         self._groups.pop((group.group, group.adj_rib_out.family), None)
 
     def _make(self, params: dict, family: Family, neighbor: NeighborConfig) -> PeerGroup:
         if self.config.tells_nothing(neighbor):
             # An empty table is complete at once, and no stage has to send each change to somebody who drops it.
-            return PeerGroup(params["group"], params, AdjRibOut(family, self._seed, is_complete=True))
-        neighbors = self.config.neighbors.values()
-        expected = max((expected_routes(neighbor, family.label) for neighbor in neighbors), default=0)
-        # The first group is the one that is told what the expected routes bring; how much others are told is not known.
-        is_first = not any(group.followers and group.adj_rib_out.family is family for group in self)
-        with populated() if is_first else nullcontext():
-            adj_rib_out = AdjRibOut(family, self._seed, expected)
+            empty = AdjRibOut(family, self._seed, self._prefixes[family], is_complete=True)
+            return PeerGroup(params["group"], params, empty)
+        adj_rib_out = self._ready.pop(family, None) or self._table(family)
         group = PeerGroup(params["group"], params, adj_rib_out)
         self._follow_ribs(group)
         return group

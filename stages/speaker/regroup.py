@@ -45,7 +45,6 @@ class Regroup:
         """Leave everything as it was."""
         self.member.is_paused = False
         if self.joined is not None:
-            self.new.journal.append(self._gone())
             self.new.leave(self.joined.name)
 
     def _begin(self) -> None:
@@ -54,7 +53,7 @@ class Regroup:
         self._begun_at = self.joined.sequence
 
     def _compare(self, rows: np.ndarray) -> None:
-        """Look at what the member holds among rows of the old table."""
+        """Look at what the member holds among some rows, which are those of the same prefixes in both tables."""
         old, new, joined = self.old, self.new, self.joined
         held = rows[(self.member.told[rows >> 3] >> (rows & 7) & 1).astype(bool)]
         if not len(held):
@@ -63,17 +62,17 @@ class Regroup:
         is_known = old.is_passed(self.member, held)
         local, set_offset, set_octets = old.attributes.extract(old.exports.sets[held])
         ids = new.attributes.intern_rows(set_offset, set_octets, local)
-        places = new.places_of(*old.prefix_columns(held))
-        joined.hold(places, new.prefixes.capacity)
-        is_same = is_known & (new.exports.sets[places] == ids) & (new.exports.sources[places] != joined.own_source)
-        self._mark_due(places[~is_same])
+        new.make_room()
+        joined.hold(held, new.prefixes.capacity)
+        is_same = is_known & (new.exports.sets[held] == ids) & (new.exports.sources[held] != joined.own_source)
+        self._mark_due(held[~is_same])
 
-    def _mark_due(self, places: np.ndarray) -> None:
+    def _mark_due(self, rows: np.ndarray) -> None:
         if self.new.prefixes.capacity > len(self._is_due):
             self._is_due = np.concatenate(
                 [self._is_due, np.zeros(self.new.prefixes.capacity - len(self._is_due), bool)]
             )
-        self._is_due[places] = True
+        self._is_due[rows] = True
 
     def _end(self) -> None:
         """Leave the member what it has to be told: what differs, and what it does not hold yet."""
@@ -90,6 +89,6 @@ class Regroup:
         self.old.leave(self.member.name)
 
     def _gone(self) -> np.ndarray:
-        """Return the rows that the member holds and that have no route, in the new table."""
+        """Return the rows that the member holds and that have no route in the new table."""
         due = np.flatnonzero(self._is_due).astype(np.uint32)
         return due[self.new.exports.sets[due] == 0]

@@ -28,7 +28,7 @@ from common.bus.wire import Request
 from common.config import Config
 from common.config import Neighbor as NeighborConfig
 from common.config.changes import costs_session
-from common.config.expected import expected_routes
+from common.config.expected import expected_prefixes, expected_routes
 from common.config.sharing import decode_share
 from common.kernels.scan import Options
 from common.runtime.forwarding import Forwarding
@@ -45,6 +45,7 @@ from stages.speaker.metrics import export_metrics
 from stages.speaker.neighbors import Neighbor, Neighbors, Peering, is_from
 from stages.speaker.origination import local_source, originate
 from stages.speaker.peer_groups import PeerGroup, PeerGroups
+from stages.speaker.prefixes import SharedPrefixes
 from stages.speaker.promises import Promises
 from stages.speaker.regroup import Regroup
 from stages.speaker.retention import Retention
@@ -76,14 +77,10 @@ class Speaker(Stage):
         super().__init__(config, instance, context)
         self.epoch = new_epoch()
         self.sources = Sources()
-        configs = self._configs(config)
+        self.prefixes: dict[Family, SharedPrefixes] = {}
         self.tables: dict[Family, AdjRibIn] = {}
         for family in Family:
-            expected = [expected_routes(neighbor, family.label) for neighbor in configs]
-            with populated():
-                self.tables[family] = AdjRibIn(
-                    family, context.seed, self.sources, max(expected, default=0), sum(expected)
-                )
+            self._make_tables(family)
         self.marks = {family: Marks(table.journal) for family, table in self.tables.items()}
         # Sources whose End-of-RIB has come, or was promised and is awaited, by family.
         self.ended: dict[Family, set[int]] = {family: set() for family in Family}
@@ -98,7 +95,11 @@ class Speaker(Stage):
         self.intake = Intake(
             context.loop, context.log, self.neighbors, self.tables, self.limits.check, self._on_end_of_rib
         )
-        self.groups = PeerGroups(config, instance, context.loop, context.bus, context.log, context.seed)
+        self.groups = PeerGroups(config, instance, context.loop, context.bus, context.log, context.seed, self.prefixes)
+        with populated():
+            for family in Family:
+                if self._tells(family):
+                    self.groups.prepare(family)
         # Members on their way to another group, by neighbor and family.
         self.regroups: dict[tuple[str, Family], tuple[PeerGroup, PeerGroup, Regroup]] = {}
         self.is_reading_paused = False
@@ -113,6 +114,20 @@ class Speaker(Stage):
         self._turn = 0
         self._collecting: Timer | None = None
         self._local = local_source(config, self.sources, _router_id(config))
+
+    def _make_tables(self, family: Family) -> None:
+        expected = [expected_routes(neighbor, family.label) for neighbor in self._configs(self.config)]
+        # What is told may come to neighbors of other speakers.
+        n_told = expected_prefixes(self.config, family.label) if self._tells(family) else 0
+        seed = self.context.seed
+        with populated():
+            prefixes = self.prefixes[family] = SharedPrefixes(family, seed, max([n_told, *expected]))
+            self.tables[family] = AdjRibIn(family, seed, self.sources, prefixes, sum(expected))
+
+    def _tells(self, family: Family) -> bool:
+        """Tell whether any neighbor may be told routes of a family."""
+        configs = [each for each in self._configs(self.config) if family.label in each.families]
+        return not all(self.config.tells_nothing(each) for each in configs)
 
     # ---- the stage's life -------------------------------------------------------------------------------------------
 
@@ -594,9 +609,8 @@ class Speaker(Stage):
             self.neighbors.resume_reading()
 
     def _has_garbage(self) -> bool:
-        return any(table.has_garbage for table in self.tables.values()) or any(
-            group.adj_rib_out.has_garbage for group in self.groups
-        )
+        collected = [*self.tables.values(), *(group.adj_rib_out for group in self.groups), *self.prefixes.values()]
+        return any(table.has_garbage for table in collected)
 
     def _collect(self) -> None:
         self._collecting = None
@@ -605,6 +619,8 @@ class Speaker(Stage):
             self._server.tell_positions(channels.adj_rib_in(family.label))
         for group in self.groups:
             group.adj_rib_out.collect()
+        for prefixes in self.prefixes.values():
+            prefixes.collect()
 
     def _tell(self) -> bool:
         """Tell peers what they have not been told, each in turn, until all are in step or time is up."""

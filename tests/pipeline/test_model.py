@@ -15,6 +15,7 @@ from common.bgp.capabilities import GracefulRestart
 from common.bgp.constants import Family
 from common.bgp.decision import CHOSEN_WORDS
 from common.kernels.journal import Journal
+from stages.speaker.stage import COLLECT_INTERVAL_S
 from tests.oracles.pipeline import NO_ADVERTISE, NO_EXPORT, Route, Router, comparable
 from tests.pipeline.harness import Peer, Pipeline, router_id_of
 
@@ -364,7 +365,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left_behind(self):
-        """The ribs hold no candidate, prefix or tombstone beside those that are there."""
+        """Ribs and speakers hold no candidate, prefix or tombstone beside those that are there."""
         if not hasattr(self, "pipeline"):
             return
         self.pipeline.settle()
@@ -376,6 +377,10 @@ class Model(RuleBasedStateMachine):
             n_chosen = sum((":" in prefix) == family.is_wide for prefix in chosen)
             assert sum(sizes["n_chosen"] for sizes in ribs) == sum(sizes["n_prefixes"] for sizes in ribs) == n_chosen
             assert not any(sizes["n_tombstones"] for sizes in ribs)
+        self.pipeline.wait(2 * COLLECT_INTERVAL_S, COLLECT_INTERVAL_S)
+        received = {prefix for routes in self.router.received.values() for prefix in routes} | set(chosen)
+        for family, shared in self.pipeline.stage("speaker").prefixes.items():
+            assert shared.n_prefixes == sum((":" in prefix) == family.is_wide for prefix in received)
 
     def received_from(self, name: str) -> dict:
         rows = self.pipeline.ask_pages("speaker", "received", neighbor=name)

@@ -15,6 +15,7 @@ from common.bus.schema import ExportChanges
 from common.kernels.scan import Options, Scanner
 from stages.speaker import adj_rib_out
 from stages.speaker.adj_rib_out import AdjRibOut
+from stages.speaker.prefixes import SharedPrefixes
 from tests.unit.stages.speaker.conftest import columns
 
 V4 = Family.IPV4_UNICAST
@@ -60,8 +61,8 @@ class Peer:
 class World:
     """One group with peers that come, go, and read at their own speed."""
 
-    def __init__(self, journal_power: int = 22):
-        self.table = AdjRibOut(V4, seed=7, journal_power=journal_power)
+    def __init__(self, journal_power: int = 22, prefixes: SharedPrefixes | None = None):
+        self.table = AdjRibOut(V4, 7, prefixes or SharedPrefixes(V4, 7), journal_power=journal_power)
         self.routes: dict[str, tuple[bytes | None, str]] = {}
         self.peers: dict[str, Peer] = {}
 

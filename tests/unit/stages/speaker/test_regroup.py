@@ -9,6 +9,12 @@ from stages.speaker.regroup import Regroup
 from tests.unit.stages.speaker.test_adj_rib_out import NAMES, PREFIXES, SETS, World, present, routes
 
 
+def two_worlds() -> tuple[World, World]:
+    """Return two groups of one speaker, which have their prefixes in common."""
+    old = World()
+    return old, World(prefixes=old.table.prefixes)
+
+
 def move(old: World, new: World, name: str, between=lambda: None) -> None:
     """Let a peer change from one world to the other."""
     moving = Regroup(old.table, old.table.members[name], new.table)
@@ -34,7 +40,7 @@ def held_by(world: World, name: str) -> dict[str, bytes]:
 )
 def test_a_member_ends_up_with_the_new_groups_routes(before, late, after, later, n_told, name, others):
     """Whatever it holds and lacks of its old group, in the end it holds what the new group is to hold."""
-    old, new = World(), World()
+    old, new = two_worlds()
     old.snapshot(before)
     old.join(name)
     for _ in range(n_told):
@@ -58,6 +64,8 @@ def test_a_member_ends_up_with_the_new_groups_routes(before, late, after, later,
     new.change({text: (None, "") for text in PREFIXES})
     new.tell_all()
     new.table.collect()
+    old.change({text: (None, "") for text in PREFIXES})
+    old.table.collect()
     assert new.table.prefixes.n_prefixes == 0
 
 
@@ -65,7 +73,7 @@ def filled(monkeypatch) -> tuple[World, World]:
     """Return two groups with the same routes but for one that differs, one only here and one only there."""
     monkeypatch.setattr(regroup, "ROWS_PER_SLICE", 8)
     both = {f"10.{n}.0.0/16": (SETS[n % 2], "") for n in range(40)}
-    old, new = World(), World()
+    old, new = two_worlds()
     old.snapshot(both | {"10.1.0.0/16": (SETS[2], ""), "10.100.0.0/16": (SETS[0], "")})
     new.snapshot(both | {"10.101.0.0/16": (SETS[0], "")})
     old.join("a")
@@ -108,13 +116,15 @@ def test_a_move_that_is_called_off_leaves_nothing_behind(monkeypatch):
     old.change({"10.2.0.0/16": (SETS[1], "")})
     assert held_by(old, "a") == old.expected("a")
     new.table.collect()
+    old.table.close()
+    old.table.prefixes.collect()
     assert new.table.prefixes.n_prefixes == 41 and not new.table.members
 
 
 def test_it_waits_for_the_new_group(monkeypatch):
     """Until the new group's table is whole, a member goes on in its old one."""
     old, _ = filled(monkeypatch)
-    new = World()
+    new = World(prefixes=old.table.prefixes)
     moving = Regroup(old.table, old.table.members["a"], new.table)
     assert not moving.step()
     old.change({"10.2.0.0/16": (SETS[1], "")})
