@@ -10,6 +10,9 @@ handed on as frames; whoever decodes them counts and drops them.
 ZeroMQ does not tell a ROUTER which peer has gone, only that one has. On such an event each peer is sent an empty
 message; to one that is gone it cannot be sent (ROUTER_MANDATORY).
 
+ZeroMQ ends the process when it has no descriptor for one that connects. So an endpoint is closed to newcomers while
+only the last descriptors are left, and opened again when there are more.
+
 A tcp endpoint beyond loopback is opened only with keys. Who connects there is asked for its key before anything it
 sends is looked at (ZAP, RFC 27 of ZeroMQ); a key that is not accepted, like anything that is no handshake, is counted,
 logged with a limit, and cut off.
@@ -30,7 +33,8 @@ from common.bus.keyring import Grant, Keyring
 from common.bus.wire import MAX_REQUEST_OCTETS, Unread
 from common.config.bus import bound, is_loopback
 from common.runtime.log import Log, event
-from common.runtime.loop import Loop
+from common.runtime.loop import Loop, Timer
+from common.runtime.processes import has_descriptors, is_reserved
 
 COPY_BELOW_OCTETS = 1 << 17
 """Smaller frames are copied by ZeroMQ: a copy costs less than the bookkeeping of a shared one."""
@@ -42,6 +46,8 @@ DRAIN_S = 0.008
 MAX_BATCH_OCTETS = 1 << 30
 ROUTER_QUEUE = 4096
 PROBE_AGAIN_S = (0.05, 1.0)
+SHORTAGE_S = 1.0
+"""How long an endpoint is closed before it is looked whether there are descriptors again."""
 MAX_PATH_OCTETS = 107
 
 # Over tcp. A connection that is silent although it is asked is taken for cut.
@@ -90,12 +96,24 @@ class ZmqTransport:
         self._keyring = keyring or Keyring()
         self._log = log or Log()
         self._gate: _Gate | None = None
+        self._listening: list[ZmqListenPort] = []
 
     def listen(self, endpoint: str, on_frames, on_gone, max_unread: int) -> "ZmqListenPort":
         """Bind; raise OSError for a tcp endpoint that others can reach and that there is no key for."""
         if is_to_be_secured(endpoint, self._keyring.has_own) and self._gate is None:
             self._gate = _Gate(self._loop, self._keyring, self._log)
-        return ZmqListenPort(self._loop, endpoint, on_frames, on_gone, max_unread, self._keyring, self._log)
+        port = ZmqListenPort(
+            self._loop, endpoint, on_frames, on_gone, max_unread, self._keyring, self._log, self._on_shortage
+        )
+        self._listening.append(port)
+        return port
+
+    def _on_shortage(self) -> None:
+        """Only the last descriptors are left: let nobody in at any endpoint."""
+        if not all(port.is_shut for port in self._listening):
+            event(self._log, "descriptors-short", "error", effect="nobody is let in for a while")
+            for port in self._listening:
+                port.shut()
 
     def connect(self, endpoint: str, on_frames, on_up, on_down) -> "ZmqConnectPort":
         """Connect; raise OSError for a tcp endpoint that others can reach and that there are no keys for."""
@@ -220,7 +238,10 @@ def send(socket: zmq.Socket, frames: list) -> None:
 class ZmqListenPort:
     """A ROUTER."""
 
-    def __init__(self, loop: Loop, endpoint: str, on_frames, on_gone, max_unread: int, keyring: Keyring, log: Log):
+    def __init__(
+        self, loop: Loop, endpoint: str, on_frames, on_gone, max_unread: int, keyring: Keyring, log: Log, on_shortage
+    ):
+        """`on_shortage()` is called when somebody is in who was given one of the last descriptors."""
         self._loop = loop
         self._endpoint = endpoint
         self._log = log
@@ -243,7 +264,9 @@ class ZmqListenPort:
             self._socket.set(zmq.CURVE_SERVER, 1)
             self._socket.set(zmq.CURVE_SECRETKEY, keyring.secret)
             self._socket.set(zmq.ZAP_DOMAIN, b"headrace")
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILED)
+        self._on_shortage = on_shortage
+        self._opening: Timer | None = None  # while it is closed to newcomers
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILED)
         try:
             bind(self._socket, endpoint)
         except Exception:
@@ -269,6 +292,8 @@ class ZmqListenPort:
         return True
 
     def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
         for probe in self._probes:
             probe.cancel()
         for queue in self._queues:
@@ -298,14 +323,40 @@ class ZmqListenPort:
         self._on_frames(peer, frames[1:])
 
     def _on_event(self, frames: list) -> None:
-        if parse_monitor_message([frame.bytes for frame in frames])["event"] & HANDSHAKE_FAILED:
-            event(self._log, "handshake-failed", "warning", endpoint=self._socket.get(zmq.LAST_ENDPOINT))
+        told = parse_monitor_message([frame.bytes for frame in frames])
+        if told["event"] & HANDSHAKE_FAILED:
+            event(self._log, "handshake-failed", "warning", endpoint=self._endpoint)
+            return
+        if told["event"] == zmq.EVENT_ACCEPTED:
+            if is_reserved(told["value"]):
+                self._on_shortage()
             return
         # The connection may not have been taken out of the ROUTER yet, so it is asked about again a little later.
         self._probe()
         self._probes = [probe for probe in self._probes if probe.is_pending]
         if len(self._probes) < len(PROBE_AGAIN_S):
             self._probes += [self._loop.call_later(seconds, self._probe) for seconds in PROBE_AGAIN_S]
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether nobody is let in now."""
+        return self._opening is not None
+
+    def shut(self) -> None:
+        """Let nobody in for a while; who is in stays."""
+        if not self.is_shut:
+            self._socket.unbind(self._socket.get(zmq.LAST_ENDPOINT))
+            self._opening = self._loop.call_later(SHORTAGE_S, self._open_again)
+
+    def _open_again(self) -> None:
+        self._opening = None
+        try:
+            if has_descriptors():
+                bind(self._socket, self._endpoint)
+                return
+        except OSError as error:
+            event(self._log, "bind-failed", "error", endpoint=self._endpoint, problem=error)
+        self._opening = self._loop.call_later(SHORTAGE_S, self._open_again)
 
     def _probe(self) -> None:
         for peer in list(self._peers):

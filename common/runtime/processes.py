@@ -7,8 +7,11 @@ import contextlib
 import os
 import resource
 
-RESERVED_DESCRIPTORS = 64
-"""Descriptors that are left to the bus, which ends the process when it gets none for a reader that connects."""
+RESERVED_DESCRIPTORS = 4096
+"""Descriptors that connections from outside are not to have, or half of all if that is less.
+
+ZeroMQ ends the process when it gets none for one that connects, and takes in many before it is known of the first.
+"""
 MAX_DESCRIPTORS = 1 << 16
 
 
@@ -31,7 +34,17 @@ def take_precedence(nice: int) -> None:
 def is_reserved(descriptor: int) -> bool:
     """Tell whether a descriptor, the lowest that was free, is one of the last ones."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(RESERVED_DESCRIPTORS, soft // 4)
+    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(RESERVED_DESCRIPTORS, soft // 2)
+
+
+def has_descriptors() -> bool:
+    """Tell whether a descriptor is free that is none of the last ones."""
+    try:
+        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.close(descriptor)
+    return not is_reserved(descriptor)
 
 
 def memory_octets(pid: int | None) -> int | None:

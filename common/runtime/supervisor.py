@@ -35,6 +35,7 @@ from common.config.load import load
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.loop import Timer
+from common.runtime.processes import raise_descriptor_limit
 from common.runtime.recorder import Recorder
 from common.runtime.stage import describe_changes, make_context, run_stage, set_title, stage_class, wake_on_signals
 
@@ -111,6 +112,7 @@ class Supervisor:
     def run(self) -> int:
         """Run until SIGTERM or SIGINT; return the exit status."""
         set_title("headrace")
+        raise_descriptor_limit()
         lock = lock_pid_file(Path(self.config.router.run_dir))
         try:
             with wake_on_signals(self._loop):

@@ -186,9 +186,13 @@ class Attempt:
     ):
         self._loop = loop
         self._on_end = on_end
-        self._sock: socket.socket | None = socket.socket(_socket_family(address), socket.SOCK_STREAM)
-        self._fd = self._sock.fileno()
+        self._sock: socket.socket | None = None
+        self._fd = -1
         try:
+            self._sock = socket.socket(_socket_family(address), socket.SOCK_STREAM)
+            self._fd = self._sock.fileno()
+            if is_reserved(self._fd):
+                raise OSError(errno.EMFILE, "")
             _set_options(self._sock)
             if local_address is not None:
                 self._sock.bind(_place(local_address, 0))
@@ -205,10 +209,11 @@ class Attempt:
 
     def close(self) -> None:
         """Give the attempt up; `on_end` is not called any more."""
-        if self._sock is not None:
-            self._detach().close()
+        sock = self._detach()
+        if sock is not None:
+            sock.close()
 
-    def _detach(self) -> socket.socket:
+    def _detach(self) -> socket.socket | None:
         self._loop.remove(self._fd)
         if self._timer is not None:
             self._timer.cancel()
@@ -219,7 +224,8 @@ class Attempt:
         sock = self._detach()
         code = self._code or sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            sock.close()
+            if sock is not None:
+                sock.close()
             self._on_end(None, os.strerror(code))
         else:
             self._on_end(Connection(self._loop, sock), "")

@@ -34,6 +34,7 @@ from common.kernels.scan import Options
 from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
 from common.runtime.loop import Timer
+from common.runtime.processes import is_reserved
 from common.runtime.rights import CAP_NET_BIND_SERVICE
 from common.runtime.stage import Context, Stage
 from stages.speaker.adj_rib_in import AdjRibIn
@@ -370,7 +371,10 @@ class Speaker(Stage):
 
     def _take_over(self, sock: socket.socket) -> None:
         """Take a connection that another speaker has accepted."""
-        if not admit(self.context.loop, sock, self.neighbors.admits, self.neighbors.accept):
+        if is_reserved(sock.fileno()):
+            refuse(sock)
+            self._on_shortage()
+        elif not admit(self.context.loop, sock, self.neighbors.admits, self.neighbors.accept):
             refuse(sock)
 
     def _stop_listening(self) -> None:

@@ -1,5 +1,6 @@
 """What goes wrong around a router that runs, or that is to run: it says so, and goes on."""
 
+import contextlib
 import os
 import resource
 import signal
@@ -16,6 +17,7 @@ from common.bgp.attributes import encode_set
 from common.bgp.capabilities import Capabilities
 from common.bgp.constants import Family, MessageType
 from common.bgp.messages import Notification, Open, encode_message
+from common.runtime.processes import raise_descriptor_limit
 from tests.pipeline.harness import attribute, nlri_of, update
 from tests.processes.router import ROOT, Neighbors, RunningRouter, until
 
@@ -138,6 +140,54 @@ def test_a_stage_takes_all_descriptors_it_may(tmp_path):
         assert soft == hard or soft >= 1 << 16
     finally:
         router.stop()
+
+
+# As `headrace run` where few descriptors are allowed.
+FEW_DESCRIPTORS = """
+import resource, sys
+from common.config.load import load
+from common.runtime.supervisor import run_supervisor
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
+sys.exit(run_supervisor(load(sys.argv[1])))
+"""
+
+
+def test_out_of_descriptors(tmp_path):
+    """Whoever opens connections without end to every socket is kept out and told of; nothing ends, all goes on."""
+    raise_descriptor_limit()  # we need as many
+    router = RunningRouter(tmp_path, command=("-c", FEW_DESCRIPTORS))
+    neighbors = Neighbors(router.port)
+    try:
+        neighbors.wait_until_loaded()
+        before = {row["stage"]: row["pid"] for row in router.ask("supervisor", "status", "stages")}
+        places = sorted(router.run_dir.glob("*.0.*"))
+        assert {place.name.split(".")[0] for place in places} == {*before, "supervisor"}
+        for name in (*before, "supervisor"):
+            with contextlib.ExitStack() as connections:
+                for place in places:
+                    if place.name.startswith(name):
+                        flood(place, connections)
+                until(lambda name=name: f"{name}.0 descriptors-short" in router.log.read_text(), f"{name} to say so")
+        until(router.answers, "all stages to answer again")
+        rows = router.ask("supervisor", "status", "stages")
+        assert {row["stage"]: row["pid"] for row in rows} == before
+        assert router.ask("rib", "status", "events")["descriptors-short"] >= 1
+        assert neighbors.failure is None
+    finally:
+        neighbors.close()
+        assert router.stop() == 0
+
+
+def flood(place: Path, connections: contextlib.ExitStack) -> None:
+    """Open connections to a socket until there is nobody at it any more."""
+    for _ in range(2000):
+        connection = connections.enter_context(socket.socket(socket.AF_UNIX))
+        try:
+            connection.connect(str(place))
+        except OSError:
+            return
+    raise AssertionError(f"{place.name} takes in everybody")
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """TCP as the speaker uses it."""
 
+import errno
 import socket
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -110,6 +112,19 @@ def test_impossible_local_address_tells_why(loop):
     Attempt(loop, "192.0.2.1", "127.0.0.1", 1, lambda *end: ended.append(end))
     until(loop, lambda: ended)
     assert ended == [(None, "Cannot assign requested address")]
+
+
+def test_attempt_leaves_the_last_descriptors_alone(loop, monkeypatch):
+    """Without a descriptor to spare it fails like any other, also where there is none at all."""
+    ended = []
+    monkeypatch.setattr(sockets, "is_reserved", lambda descriptor: True)
+    Attempt(loop, None, "127.0.0.1", 1, lambda *end: ended.append(end))
+    until(loop, lambda: ended)
+    monkeypatch.setattr(sockets.socket, "socket", Mock(side_effect=OSError(errno.EMFILE, "")))
+    Attempt(loop, None, "127.0.0.1", 1, lambda *end: ended.append(end))
+    Attempt(loop, None, "127.0.0.1", 1, lambda *end: ended.append(end)).close()
+    until(loop, lambda: len(ended) == 2)
+    assert ended == [(None, "Too many open files")] * 2
 
 
 def test_attempt_given_up_is_silent(loop):
