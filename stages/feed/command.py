@@ -99,6 +99,8 @@ class Performance:
         self.is_events = is_events
         self.display = None if is_events else Display()
         target = scenario.targets[0]
+        if self.display:
+            self.display.on_prepare(sum(not _only_listens(source, plan) for plan, source in scenario.players))
         self.player = Player(
             Load(
                 (target.address, target.port),

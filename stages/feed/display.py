@@ -3,6 +3,7 @@
 Owns what it has drawn. Never touches a neighbor: it reads the player's counts.
 """
 
+import shutil
 import statistics
 import sys
 import time
@@ -32,6 +33,11 @@ class Display:
     def on_step(self, name: str) -> None:
         """Note what is being done."""
         self.step = name
+
+    def on_prepare(self, n_neighbors: int) -> None:
+        """Say that tables are made, or read, which can take a while."""
+        tables = "a table" if n_neighbors == 1 else f"{n_neighbors:,} tables"
+        print(f"preparing {tables}", file=self.stream, flush=True)
 
     def watch(self, player: Player, now: float) -> None:
         """Draw, if it is time to."""
@@ -74,7 +80,7 @@ class Display:
     def _neighbor(neighbor: Neighbor) -> str:
         name = f"  {neighbor.plan.name[:18]:<18}"
         if neighbor.failure:
-            return f"{name} {neighbor.failure}"[:100]
+            return f"{name} {neighbor.failure}"
         if neighbor.plan.n_expected == 0:
             return f"{name} sent {neighbor.n_octets_sent:,} octets{'' if neighbor.wants_to_send else ', all'}"
         held = neighbor.n_held
@@ -86,7 +92,8 @@ class Display:
 
     def _draw(self, lines: list[str]) -> None:
         up = f"\x1b[{self._n_lines}A" if self._n_lines else ""
-        self.stream.write(up + "".join(f"\r\x1b[K{line}\n" for line in lines))
+        columns = shutil.get_terminal_size().columns - 1  # a line that breaks would be two to go up
+        self.stream.write(up + "".join(f"\r\x1b[K{line[:columns]}\n" for line in lines))
         self.stream.flush()
         self._n_lines = len(lines)
 

@@ -86,6 +86,7 @@ class Neighbor:
     probes: object = None  # a Probes that wants to know of announcements
     options: Options = field(default_factory=Options)
     failure: str = ""
+    broken: str = ""  # why nothing can be sent any more
     notification: Notification | None = None
     rest: bytes = b""  # the beginning of a message whose end has not come
 
@@ -115,7 +116,7 @@ class Neighbor:
 
     def _begin(self, now: float) -> None:
         self.is_connecting, self.is_established, self.is_paused = True, False, False
-        self.failure, self.notification, self.opened, self.rest = "", None, None, b""
+        self.failure, self.broken, self.notification, self.opened, self.rest = "", "", None, None, b""
         self.outgoing.clear()
         self.source = None
         self.heard_at = now
@@ -185,7 +186,10 @@ class Neighbor:
             except BlockingIOError:
                 return
             except OSError as error:
-                self.fail(f"sending failed: {error.strerror}")
+                # It may have said why before it closed: that is still to be read, and tells more.
+                self.broken = f"sending failed: {error.strerror}"
+                self.outgoing.clear()
+                self.source = None
                 return
             self.n_octets_sent += n_sent
             if n_sent == len(head):
@@ -216,10 +220,11 @@ class Neighbor:
         except BlockingIOError:
             return
         except OSError as error:
-            self.fail("connection reset" if error.errno == errno.ECONNRESET else f"receiving failed: {error.strerror}")
+            reset = "connection reset" if error.errno == errno.ECONNRESET else f"receiving failed: {error.strerror}"
+            self.fail(self.broken or reset)
             return
         if n == 0:
-            self.fail("connection closed by the other side")
+            self.fail(self.broken or "connection closed by the other side")
             return
         self.longest_silence_s = max(self.longest_silence_s, now - self.heard_at)
         self.heard_at = now

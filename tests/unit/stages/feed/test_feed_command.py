@@ -12,8 +12,9 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
+from common.bgp.capabilities import Capabilities
 from common.bgp.constants import Family
-from common.bgp.messages import Notification
+from common.bgp.messages import KEEPALIVE, Notification, Open
 from stages.feed import churn, garbage, plot
 from stages.feed.command import feed
 from stages.feed.mrt import MrtSource, summarize
@@ -116,6 +117,32 @@ def test_files_that_are_no_mrt(octets, complaint, tmp_path):
     path.write_bytes(octets)
     with pytest.raises(FileError, match=complaint):
         summarize(path)
+
+
+def test_a_session_that_is_ended_while_it_loads(tmp_path):
+    """When the target ends a session, its words and what was sent until then stand in the report."""
+    report = tmp_path / "report.json"
+    opened = Open(65000, 90, 0x0A4D0001, Capabilities(families=tuple(Family), asn4=65000)).encode()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def play() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(opened + KEEPALIVE)
+                while len(connection.recv(1 << 16)) < 1 << 10:
+                    pass
+                connection.sendall(Notification(6, 1).encode())
+                connection.recv(1 << 16)
+
+        thread = threading.Thread(target=play, daemon=True)
+        thread.start()
+        port = str(server.getsockname()[1])
+        words = ("--target", "127.0.0.1", "--port", port, "--sender", "a=127.0.0.2,64601", "--size", "300000")
+        result = run(*words, "--json", str(report))
+        thread.join(10)
+    found = json.loads(report.read_text())
+    assert result.exit_code == 1 and found["failure"] == "a: NOTIFICATION Cease: Maximum Number Of Prefixes Reached"
+    assert found["neighbors"]["a"]["octets_sent"] > 1 << 10 and found["steps"][-1]["do"] == "converge"
 
 
 PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstandard.compress, "": bytes}
