@@ -450,10 +450,7 @@ def bind(socket: zmq.Socket, endpoint: str) -> None:
     A socket file that is left over from a process that is gone gives way; one that answers does not (EndpointBusy).
     """
     if endpoint.startswith("tcp://"):
-        try:
-            socket.bind(bound(endpoint))
-        except zmq.ZMQError as error:
-            raise OSError(error.errno, os.strerror(error.errno), endpoint) from None
+        _bind(socket, bound(endpoint), endpoint)
         return
     path = Path(endpoint.removeprefix("ipc://"))
     if len(os.fsencode(path)) > MAX_PATH_OCTETS:
@@ -466,10 +463,18 @@ def bind(socket: zmq.Socket, endpoint: str) -> None:
             path.unlink(missing_ok=True)
     former = os.umask(0o177)
     try:
-        socket.bind(endpoint)
+        _bind(socket, endpoint, str(path))
     finally:
         os.umask(former)
     share(path)
+
+
+def _bind(socket: zmq.Socket, endpoint: str, name: str) -> None:
+    """Bind; raise OSError with the name of the place where that cannot be done."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise OSError(error.errno, os.strerror(error.errno), name) from None
 
 
 def share(path: Path) -> None:

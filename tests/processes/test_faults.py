@@ -185,7 +185,7 @@ def flood(place: Path, connections: contextlib.ExitStack) -> None:
         connection = connections.enter_context(socket.socket(socket.AF_UNIX))
         try:
             connection.connect(str(place))
-        except OSError:
+        except (ConnectionError, FileNotFoundError):
             return
     raise AssertionError(f"{place.name} takes in everybody")
 
@@ -213,6 +213,46 @@ def test_a_run_directory_that_cannot_be(tmp_path, short_path, run_dir):
     )
     assert result.returncode == 1
     assert "cannot run: " in result.stderr and "Traceback" not in result.stderr
+
+
+# The command `headrace` as somebody whom root's directories are closed to; all is imported while they are open.
+UNPRIVILEGED = """
+import os, sys
+from importlib import import_module
+import common.bus.zmq_transport, zmq.utils.monitor, zmq.asyncio
+from common.cli.main import main
+from common.config.load import load
+from common.runtime import supervisor
+load(sys.argv[-1])
+for name in ("speaker", "policy", "rib", "exporter", "status"):
+    import_module(f"stages.{name}.stage")
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("words", [("run",), ("stage", "rib"), ("stage", "speaker")], ids="-".join)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_directory_that_is_not_ours(short_path, words, is_there):
+    """Where the run directory cannot be written, or not be made, that is said with its name, and nothing is left."""
+    run_dir = short_path / "run"
+    file = short_path / "headrace.toml"
+    file.write_text(f'[router]\nasn = 65000\nrouter_id = "10.0.0.1"\nrun_dir = "{run_dir}"\n')
+    if is_there:
+        run_dir.mkdir(mode=0o555)
+    before = sorted(short_path.rglob("*"))
+    short_path.chmod(0o555)
+    result = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, *words, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    short_path.chmod(0o755)
+    assert result.returncode == 1
+    assert f"cannot run: {run_dir}" in result.stderr and "Permission denied" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert sorted(short_path.rglob("*")) == before
 
 
 def test_sockets_of_a_crash_and_a_double(tmp_path):
