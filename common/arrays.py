@@ -46,6 +46,6 @@ def grown(column: np.ndarray, n_items: int) -> np.ndarray:
 
 def n_within(sizes: np.ndarray, limit: int) -> int:
     """Return how many items, from the first on, are together no larger than `limit`; one if the first alone is."""
-    if not len(sizes):
-        return 0
+    if not len(sizes) or sizes.sum(dtype=np.uint64) <= limit:
+        return len(sizes)
     return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.uint64), limit, side="right")))

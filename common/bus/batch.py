@@ -420,8 +420,8 @@ def _check_sets(offset: np.ndarray, scope: _Scope) -> str:
         return ""
     if not (offset[1:] > offset[:-1]).all():
         return "does not ascend"
-    next_hop = octets[offset[:-1]]
-    if (_NEXT_HOP_SIZE[next_hop] > offset[1:] - offset[:-1]).any():
+    next_hop = octets.take(offset[:-1])
+    if (_NEXT_HOP_SIZE.take(next_hop) > offset[1:] - offset[:-1]).any():
         return "a set has a next hop of impossible length"
     return ""
 

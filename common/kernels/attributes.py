@@ -248,7 +248,7 @@ class AttributeTable:
 
     @property
     def sizes(self):
-        """Octets of each set (uint32 by id); of an id that nobody has, nothing that means anything."""
+        """Octets of each set (uint32 by id), of id 0 none; of an id that nobody has, nothing that means anything."""
         return self.size_column
 
     @property

@@ -162,8 +162,7 @@ class LocRib:
         return before[ends] - before[ends - n_paths]
 
     def _sizes(self, paths: np.ndarray) -> np.ndarray:
-        ids = self.routes.attributes.take(paths)
-        return np.where(ids != 0, self.attributes.sizes.take(ids), 0)
+        return self.attributes.sizes.take(self.routes.attributes.take(paths))
 
     def gather_best(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
         """Return (columns, meta) of a BestChanges batch: the chosen path of each prefix now."""

@@ -113,8 +113,7 @@ class AdjRibIn:
 
     def sizes(self, rows: np.ndarray) -> np.ndarray:
         """Return the octets of each route's attribute set, 0 for one that is gone."""
-        ids = self.routes.attributes[rows]
-        return np.where(ids != 0, self.attributes.sizes[ids], 0)
+        return self.attributes.sizes.take(self.routes.attributes.take(rows))
 
     def rows_of_share(self, share: Share, rows: np.ndarray) -> np.ndarray:
         """Return those of some rows whose prefix is of one share, where ribs share them out."""

@@ -38,6 +38,9 @@ COLLECT_ENTRIES = 65536
 SWEEP_ROWS = 4096
 NEVER = 1 << 63
 
+# Rows looked at, and for each the octet of the member's bits it was in before.
+Before = tuple[np.ndarray, np.ndarray]
+
 
 @dataclass(slots=True)
 class Member:
@@ -300,13 +303,13 @@ class AdjRibOut:
         is_forced = member.forced_until > member.sequence
         rows = self._next_rows(member)
         member.make_room(self.prefixes.capacity)
-        held = rows[(member.told[rows >> 3] >> (rows & 7) & 1).astype(bool)]
+        told_before = member.told.take(rows >> 3)
         announce, withdraw = self.exports.select(
             rows, member.told, member.own_source, member.number, self.attributes.references, is_forced
         )
         chunks = self._pack_withdrawals(member, withdraw) if len(withdraw) else []
         if len(announce):
-            chunks += self._pack_announcements(member, announce, held)
+            chunks += self._pack_announcements(member, announce, (rows, told_before))
         if len(rows):
             member.octets_per_row = (member.octets_per_row + sum(map(len, chunks)) / len(rows) + 1) / 2
         if self._owes_end_of_rib(member):
@@ -343,9 +346,9 @@ class AdjRibOut:
 
     def _n_fitting(self, rows: np.ndarray) -> int:
         """Return how many rows, from the first on, are told in one go, if each is in an UPDATE of its own."""
-        ids = self.exports.sets[rows]
-        sizes = np.where(ids != 0, self.attributes.sizes[ids], 0)
-        return n_within(sizes, MAX_SET_OCTETS) if len(rows) > MIN_ROWS_PER_TURN else len(rows)
+        if len(rows) <= MIN_ROWS_PER_TURN:
+            return len(rows)
+        return n_within(self.attributes.sizes.take(self.exports.sets.take(rows)), MAX_SET_OCTETS)
 
     def _end_of_set(self, order: np.ndarray, end: int, n_near: int) -> int:
         """Return where the set at `end` begins, if that is near: no set is cut in two without need."""
@@ -371,8 +374,8 @@ class AdjRibOut:
             hi, lo, length = hi[n_rows:], lo[n_rows:], length[n_rows:]
         return chunks
 
-    def _pack_announcements(self, member: Member, rows: np.ndarray, held: np.ndarray) -> list[bytes]:
-        local, set_offset, set_octets = self.attributes.extract(self.exports.sets[rows])
+    def _pack_announcements(self, member: Member, rows: np.ndarray, before: Before) -> list[bytes]:
+        local, set_offset, set_octets = self.attributes.extract(self.exports.sets.take(rows))
         n_runs = int(np.count_nonzero(local[1:] != local[:-1])) + 1
         if n_runs > len(set_offset) - 1:
             by_set = np.argsort(local, kind="stable")
@@ -380,7 +383,7 @@ class AdjRibOut:
         hi, lo, length = self.prefix_columns(rows)
         is_wide, longest = self.family.is_wide, member.max_message_octets
         unsendable = pack.find_unsendable(length, local, set_offset, set_octets, is_wide, longest, False)
-        chunks = self._withhold(member, rows[unsendable], held) if len(unsendable) else []
+        chunks = self._withhold(member, rows[unsendable], before) if len(unsendable) else []
         start = 0
         while start < len(rows):
             n_rows, n_octets, n_messages = pack.pack_announcements(
@@ -401,13 +404,15 @@ class AdjRibOut:
             start += n_rows
         return chunks
 
-    def _withhold(self, member: Member, rows: np.ndarray, held: np.ndarray) -> list[bytes]:
+    def _withhold(self, member: Member, rows: np.ndarray, before: Before) -> list[bytes]:
         """Do not tell prefixes whose attributes no message to this peer can carry; withdraw those it holds.
 
         RFC 4271 §9.2, RFC 8654 §5.
         """
         member.n_too_long += len(rows)
         np.subtract.at(member.told, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
+        looked_at, told = before
+        held = looked_at[(told >> (looked_at & 7).astype(np.uint8) & 1).astype(bool)]
         return self._pack_withdrawals(member, rows[np.isin(rows, held)])
 
     def prefix_columns(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

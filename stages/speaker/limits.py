@@ -3,7 +3,7 @@
 Owns the warnings and the end of a session that goes beyond (RFC 4486 §4). Never counts a route: the tables do.
 
 The octets are counted from above: what has come since the last count is added to what was held then, and only a sum
-that is beyond the limit, or far more than was held, has them counted anew. So a batch costs one addition.
+that is near the limit, and far more than was held, has them counted anew. So a batch costs one addition.
 """
 
 from common.bgp.constants import CeaseSubcode, Family
@@ -65,11 +65,11 @@ class Limits:
 
     def _is_beyond_octets(self, neighbor: Neighbor) -> bool:
         limit = maximum_attribute_octets(neighbor.config)
-        if neighbor.n_attribute_octets < neighbor.count_octets_at:
+        if limit is None or neighbor.n_attribute_octets < neighbor.count_octets_at:
+            return False
+        if neighbor.n_attribute_octets * 100 < limit * neighbor.config.maximum_prefixes_warning_percent:
             return False
         n_octets = self.count_octets(neighbor)
-        if limit is None:
-            return False
         neighbor.count_octets_at = min(neighbor.count_octets_at, max(limit, n_octets + COUNT_OCTETS))
         return self._is_beyond(neighbor, "maximum-attribute-octets", limit, n_octets=n_octets)
 

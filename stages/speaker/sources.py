@@ -81,9 +81,9 @@ class Sources:
 
     def localize(self, column: np.ndarray) -> tuple[np.ndarray, list[dict]]:
         """Return (local, sources): the column as indices into the descriptions of the sources that occur in it."""
+        if len(column) and (column == column[0]).all():
+            return np.zeros(len(column), np.uint32), [self._meta[column[0]]]
         present = np.flatnonzero(np.bincount(column, minlength=len(self._sources)))
-        if len(present) == 1:
-            return np.zeros(len(column), np.uint32), [self._meta[present[0]]]
         local = np.zeros(len(self._sources), np.uint32)
         local[present] = np.arange(len(present), dtype=np.uint32)
         return local[column], [self._meta[number] for number in present.tolist()]
