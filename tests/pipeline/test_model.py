@@ -1,8 +1,9 @@
-"""Random announcements, withdrawals, losses and restarts, compared with the oracle whenever all is quiet.
+"""Random announcements, withdrawals, losses, restarts and reloads, compared with the oracle whenever all is quiet.
 
-Stages die at any step, one or two, while changes are on their way; readers are slow, connections break, and in half of
-the runs the journals are so short that positions expire. Whatever happens, a peer whose session stands gets no UPDATE
-that names a prefix nobody has touched since all was quiet last.
+Stages die at any step, one or two, while changes are on their way; readers and peers are slow, connections break, and
+in half of the runs the journals are so short that positions expire, and peers are told a few routes at a time. Whatever
+happens, a peer whose session stands gets no UPDATE that names a prefix nobody has touched since all was quiet last, and
+is told no route that it holds.
 """
 
 from unittest import mock
@@ -89,7 +90,20 @@ def _encoded(code: int, value: bytes) -> bytes:
     return bytes([0x50, code]) + len(value).to_bytes(2, "big") + value
 
 
+# What a reload changes: a neighbor, and what its policies are from then on.
+RELOADS = st.sampled_from(
+    [
+        ("b", BOTH.format(', add_communities = ["65000:2"]')),
+        ("b", BOTH.format("")),
+        ("b", 'export = { default = "accept" }'),
+        ("listener", "export = { learned_routes = true }"),
+        ("listener", ""),
+        ("a2", BOTH.format("")),
+        ("a2", 'import = { default = "accept" }'),
+    ]
+)
 SMALL_JOURNAL = 4  # 2 to this power
+FEW_ROWS = {"ROWS_PER_TURN": 2, "MIN_ROWS_PER_TURN": 1}
 JOURNALS = ("stages.rib.loc_rib", "stages.speaker.adj_rib_in", "stages.speaker.adj_rib_out")
 RESTARTABLE = ("policy", "rib", "exporter")
 one_stage = st.tuples(st.sampled_from(RESTARTABLE), st.integers(0, 3))
@@ -112,12 +126,11 @@ class Model(RuleBasedStateMachine):
             for module in JOURNALS
             if has_small_journals
         ]
+        if has_small_journals:
+            self.patches.append(mock.patch.multiple("stages.speaker.adj_rib_out", **FEW_ROWS))
         for patch in self.patches:
             patch.start()
-        self.neighbors = "".join(
-            NEIGHBOR.format(name=name, address=address, asn=asn, more=more)
-            for name, (address, asn, more) in NEIGHBORS.items()
-        )
+        self.policies = {name: more for name, (_, _, more) in NEIGHBORS.items()}
         self.instances = instances
         self.pipeline = Pipeline(self.configured(instances))
         config = self.pipeline.config
@@ -135,8 +148,15 @@ class Model(RuleBasedStateMachine):
             self.connect(name)
 
     def configured(self, instances: tuple) -> str:
-        """Return the configuration with so many instances."""
-        return CONFIG + INSTANCES.format(*instances) + self.neighbors
+        """Return the configuration with so many instances, and the policies of now."""
+        return (
+            CONFIG
+            + INSTANCES.format(*instances)
+            + "".join(
+                NEIGHBOR.format(name=name, address=address, asn=asn, more=self.policies[name])
+                for name, (address, asn, _) in NEIGHBORS.items()
+            )
+        )
 
     def label(self, stage: tuple[str, int]) -> str:
         """Return one of the instances of a stage."""
@@ -243,7 +263,26 @@ class Model(RuleBasedStateMachine):
         self.change(later)
         self.reload(instances)
 
+    @precondition(lambda self: not self.away)
+    @rule(wanted=st.lists(RELOADS, min_size=1, max_size=2), changes=changes, before=turns)
+    def change_policies(self, wanted, changes, before):
+        """Policies change while changes are on their way: no session ends, and only differences are told."""
+        self.change(changes)
+        self.pipeline.turn(before)
+        for name, more in wanted:
+            self.pipeline.settle()
+            told = {other: peer.n_updates for other, peer in self.pipeline.peers.items() if other != name}
+            self.policies[name] = more
+            self.touched.update(self.router.received.get(name, ()))  # which may be treated otherwise from now on
+            self.reload(self.instances)
+            if name not in ANNOUNCERS:
+                assert told == {other: self.pipeline.peers[other].n_updates for other in told}
+            if name not in ANNOUNCERS or "export" not in more or name == "a2":
+                self.touched.update(PREFIXES, PREFIXES_6, ORIGINATED)  # it is told all anew, or loses all
+        self.router.neighbors = self.pipeline.config.neighbors
+
     def reload(self, instances: tuple) -> None:
+        self.instances = instances
         self.pipeline.reload(self.configured(instances))
         self.pipeline.wait(15, step_s=5)
 
@@ -295,6 +334,33 @@ class Model(RuleBasedStateMachine):
             self.pipeline.settle()
         for connector in frozen:
             connector.thaw()
+        self.pipeline.wait(15, step_s=5)
+
+    @precondition(lambda self: not self.away)
+    @rule(
+        name=st.sampled_from(list(NEIGHBORS)),
+        before=changes,
+        after=changes,
+        later=changes,
+        n=turns,
+        dies=st.one_of(st.none(), one_stage),
+    )
+    def be_slow_to_read(self, name, before, after, later, n, dies):
+        """A peer reads nothing while everything changes, and a stage may be restarted; then it does, bit by bit."""
+        self.pipeline.settle()
+        members = [member for _, member in self.pipeline.stage("speaker").neighbors.get(name).members.values()]
+        for wanted in (before, after):
+            for member in members:
+                member.is_paused = True
+            self.change(wanted)
+            if dies is not None:
+                self.pipeline.turn(n)
+                self.pipeline.restart(self.label(dies))
+            self.pipeline.settle()
+            for member in members:
+                member.is_paused = False
+            self.pipeline.turn(n)
+        self.change(later)
         self.pipeline.wait(15, step_s=5)
 
     @precondition(lambda self: not self.away)
