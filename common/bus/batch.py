@@ -31,6 +31,7 @@ from common.bus.schema import (
     SchemaError,
     kind_numbered,
 )
+from common.kernels import columns as layouts
 
 SNAPSHOT_BEGIN: Final = 1
 """First batch of a snapshot: mark all from this owner as unconfirmed."""
@@ -86,6 +87,9 @@ class Batch:
     flags: int = 0
     n_octets_unknown: int = 0
     """Octets that came with it in columns this version does not know, less those of columns that did not come."""
+    joined: tuple[dict, bytearray, list[int]] | None = None
+    """Where its columns came in one frame: those columns, the frame, and how many items each has. As long as `columns`
+    are those, the frame can be sent on as it is."""
 
     @property
     def n_octets(self) -> int:
@@ -128,22 +132,12 @@ def encode(batch: Batch, subscription: int) -> list:
 
     Raises SchemaError where a column has another type than its declaration.
     """
-    columns = batch.columns
-    frames: list = [b""]
-    counts = []
-    n_octets = 0
     plan = _plan(batch.kind)
-    for name, dtype, missing in plan.encoding:
-        array = columns.get(name)
-        if array is None:
-            array = missing
-        elif array.dtype != dtype or not array.flags.c_contiguous:
-            array = _convert(array, dtype, batch.kind, name)
-        frames.append(array)
-        counts.append(len(array))
-        n_octets += array.nbytes
-    if n_octets < JOIN_BELOW_OCTETS and len(frames) > 2:
-        frames = [b"", _joined(frames[1:])]
+    if batch.joined is not None and batch.joined[0] is batch.columns:
+        _, frame, counts = batch.joined
+        frames = [frame]
+    else:
+        frames, counts = _column_frames(batch, plan)
     position = batch.position
     header = {
         "v": FINGERPRINT,
@@ -161,8 +155,25 @@ def encode(batch: Batch, subscription: int) -> list:
     }
     if plan.later:
         header["later"] = [counts[index] * size for index, size in plan.later]
-    frames[0] = msgpack.packb(header)
-    return frames
+    return [_pack(header), *frames]
+
+
+def _column_frames(batch: Batch, plan: "_Plan") -> tuple[list, list[int]]:
+    """Return a frame for each column, or one with all, and how many items each column has."""
+    columns = batch.columns
+    arrays = []
+    counts = []
+    n_octets = 0
+    for name, dtype, missing in plan.encoding:
+        array = columns.get(name, missing)
+        if array.dtype is not dtype:
+            array = _convert(array, dtype, batch.kind, name)
+        arrays.append(array)
+        counts.append(len(array))
+        n_octets += array.nbytes
+    if n_octets < JOIN_BELOW_OCTETS and len(arrays) > 1:
+        return [_joined(arrays)], counts
+    return [np.ascontiguousarray(array) for array in arrays], counts
 
 
 def _joined(arrays: list[np.ndarray]) -> bytes:
@@ -176,19 +187,20 @@ def _joined(arrays: list[np.ndarray]) -> bytes:
 
 
 _PADDING: Final = [b"\0" * (-size % 8) for size in range(8)]
+_pack = msgpack.Packer().pack
 
 
 def _convert(array: np.ndarray, dtype: np.dtype, kind: Kind, name: str) -> np.ndarray:
-    """Make a column contiguous and little-endian; never change its values."""
+    """Make a column little-endian; never change its values."""
     if array.dtype.newbyteorder("<") != dtype:
         raise SchemaError(f"{kind.name}.{name}: is {array.dtype}, not {dtype}")
-    return np.ascontiguousarray(array, dtype)
+    return array.astype(dtype, copy=False)
 
 
 class _Plan:
     """What encoding and decoding need to know of a kind, computed once."""
 
-    __slots__ = ("decoding", "encoding", "kind", "later", "n_first")
+    __slots__ = ("decoding", "encoding", "kind", "later", "layout", "n_first")
 
     def __init__(self, kind: Kind):
         self.kind = kind
@@ -204,6 +216,40 @@ class _Plan:
         self.later = [
             (index, column.wire_dtype.itemsize) for index, column in enumerate(kind.columns) if index >= self.n_first
         ]
+        self.layout = _layout(kind)
+
+
+# What the quick way of decoding knows of the checks: limit, whether NONE is allowed.
+_LIMITS: Final = {
+    Check.ANY: (layouts.ANY, False),
+    Check.LOW_HALF: (layouts.ANY, False),
+    Check.SETS: (layouts.ANY, False),
+    Check.PREFIX_LENGTH: (layouts.LONGEST, False),
+    Check.SOURCE: (layouts.SOURCES, False),
+    Check.SOURCE_OR_NONE: (layouts.SOURCES, True),
+    Check.SET: (layouts.SETS, False),
+    Check.SET_OR_NONE: (layouts.SETS, True),
+    Check.FLAG: (layouts.TWO, False),
+}
+_PERS: Final = {Per.ROW: layouts.ROW, Per.PATH: layouts.PATH, Per.SET: layouts.SET, Per.OCTET: layouts.OCTET}
+
+
+def _layout(kind: Kind) -> layouts.Layout | None:
+    """Return what finds the columns of a small batch, None for kinds that are rare."""
+    if len(kind.columns) < 2 or not all(column.check in _LIMITS for column in kind.columns):
+        return None
+    names = [column.name for column in kind.columns]
+    return layouts.Layout(
+        [
+            (
+                column.wire_dtype.itemsize,
+                layouts.NOTHING if column.check is Check.LOW_HALF else _PERS[column.per],
+                *_LIMITS[column.check],
+            )
+            for column in kind.columns
+        ],
+        *(names.index(name) if name in names else -1 for name in ("n_paths", "set_offset", "set_octets")),
+    )
 
 
 _PLANS: dict[Kind, _Plan] = {}
@@ -228,6 +274,58 @@ def decode(frames: list) -> tuple[int, Batch]:
     """
     if not frames:
         raise SchemaError("no frames")
+    return (_decode_small(frames) if len(frames) == 2 else None) or _decode_any(frames)
+
+
+def _decode_small(frames: list) -> tuple[int, Batch] | None:
+    """Decode what is plainly a good batch in one frame; None for all else, which `decode` then looks at slowly."""
+    try:
+        header_octets = memoryview(frames[0])
+        header = msgpack.unpackb(header_octets)
+        if header_octets.nbytes > MAX_HEADER_OCTETS or tuple(header)[:12] != _HEADER_KEYS:
+            return None
+        values = list(header.values())[:12]
+        if tuple(map(type, values)) != _HEADER_KINDS:
+            return None
+        _, number, subscription, channel, epoch, sequence, cursor, first, head, flags, meta, counts = values
+        if flags & ~ALL_FLAGS or min(sequence, first, head, subscription, cursor + 1) < 0:
+            return None
+        kind = kind_numbered(number)
+        plan = _plan(kind)
+        octets = bytearray(frames[1])  # writable and aligned, which the frame may not be
+        starts = plan.layout.split(octets, counts, *_family_and_sources(kind, meta))
+    except Exception:  # whatever it is, the slow way says where
+        return None
+    if starts is None:
+        return None
+    columns = {}
+    for (name, dtype, _), count, start in zip(plan.encoding, counts, starts, strict=True):
+        columns[name] = np.frombuffer(octets, dtype, count, start) if count else np.empty(0, dtype)
+    position = Position(epoch, sequence, cursor)
+    joined = (columns, octets, counts)
+    return subscription, Batch(kind, columns, meta, channel, position, first, head, flags, 0, joined)
+
+
+def _family_and_sources(kind: Kind, meta: dict) -> tuple[int, int]:
+    """Return the longest prefix length of a header's family and how many sources there are; SchemaError."""
+    for key in kind.meta:
+        if key not in meta:
+            raise SchemaError(f"{kind.name}: header has no `{key}`")
+    longest, n_sources = 128, 0
+    if "family" in kind.meta:
+        family = meta["family"]
+        if type(family) is not str or family not in FAMILIES:
+            raise SchemaError(f"{kind.name}: no family {family!r:.60}")
+        longest = FAMILIES[family]
+    if "sources" in kind.meta:
+        sources = meta["sources"]
+        if type(sources) is not list or not all([type(source) is dict for source in sources]):
+            raise SchemaError(f"{kind.name}: `sources` is not a list of maps")
+        n_sources = len(sources)
+    return longest, n_sources
+
+
+def _decode_any(frames: list) -> tuple[int, Batch]:
     header = _decode_header(frames[0])
     kind = kind_numbered(header["kind"])
     made = _plan(kind)
@@ -309,6 +407,9 @@ _HEADER_TYPES: Final = (
     ("n", list),
 )
 
+_HEADER_KEYS: Final = tuple(name for name, _ in _HEADER_TYPES)
+_HEADER_KINDS: Final = tuple(kind for _, kind in _HEADER_TYPES)
+
 
 def _decode_header(frame) -> dict:
     try:
@@ -389,22 +490,8 @@ class _Scope:
 
     def __init__(self, kind: Kind, columns: dict, meta: dict):
         self.columns = columns
-        for key in kind.meta:
-            if key not in meta:
-                raise SchemaError(f"{kind.name}: header has no `{key}`")
-        self.longest = 128
-        if "family" in kind.meta:
-            family = meta["family"]
-            if type(family) is not str or family not in FAMILIES:
-                raise SchemaError(f"{kind.name}: no family {family!r:.60}")
-            self.longest = FAMILIES[family]
+        self.longest, self.n_sources = _family_and_sources(kind, meta)
         self.is_narrow = self.longest == 32
-        self.n_sources = 0
-        if "sources" in kind.meta:
-            sources = meta["sources"]
-            if type(sources) is not list or not all([type(source) is dict for source in sources]):
-                raise SchemaError(f"{kind.name}: `sources` is not a list of maps")
-            self.n_sources = len(sources)
         self.n_rows = len(columns[kind.columns[0].name]) if kind.columns else 0
         self.n_sets = max(0, len(columns["set_offset"]) - 1) if "set_offset" in columns else 0
         self.n_paths = int(columns["n_paths"].sum(dtype=np.uint64)) if "n_paths" in columns else 0

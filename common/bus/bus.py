@@ -12,7 +12,7 @@ from common.bus.control import MAX_UNREAD_ANSWERS, Control, Handler
 from common.bus.doors import listen
 from common.bus.follower import CREDIT, Follower, Link, Recorder
 from common.bus.places import Places
-from common.bus.relay import Relay, Upstream
+from common.bus.relay import Relay, Transform, Upstream
 from common.bus.server import MAX_UNREAD_BATCHES, Server
 from common.bus.wire import Request, Transport
 from common.config.schema import STAGES, Config
@@ -104,10 +104,10 @@ class Bus:
         channel_pattern: str,
         upstream: Callable[[Request], Upstream],
         version: str | Callable[[Request], str],
-        transform: Callable[[Batch, Request], list[Batch]],
+        transformation: Callable[[Request], Transform],
     ) -> Relay:
         """Serve channels by transforming another stage's; `upstream` gives (self.endpoint(...), channel, params)."""
-        return Relay(self.serve(), channel_pattern, upstream, version, transform, self._follow)
+        return Relay(self.serve(), channel_pattern, upstream, version, transformation, self._follow)
 
     def control(self, handlers: dict[str, Handler]) -> Control:
         """Answer these questions, beside those of earlier calls."""

@@ -8,7 +8,6 @@ its owner's sending and nothing piles up here.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from common.bus.batch import GAP, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position, empty_columns
@@ -19,6 +18,8 @@ from common.bus.wire import Request
 
 Upstream = tuple[str, str, dict[str, Any]]
 """Where a request goes: endpoint, channel, params."""
+
+Transform = Callable[[Batch], list[Batch]]
 
 FollowUpstream = Callable[..., Follower]
 """follow(endpoint, channel, handle, params=, position=, credit=, on_refused=, is_credit_manual=) -> Follower"""
@@ -33,20 +34,21 @@ class Relay:
         channel_pattern: str,
         upstream: Callable[[Request], Upstream],
         version: str | Callable[[Request], str],
-        transform: Callable[[Batch, Request], list[Batch]],
+        transformation: Callable[[Request], Transform],
         follow: FollowUpstream,
     ):
         """Add the pattern to `server`.
 
         upstream: for a request, where it goes; may raise Refused.
         version: of all that `transform` depends on, or what returns it for a request; without "~".
-        transform: returns what a batch becomes: new batches with kind, columns and meta; channel, positions and flags
+        transformation: returns for a request, once for each version, what its batches are transformed by: a function
+            that returns what a batch becomes: new batches with kind, columns and meta; channel, positions and flags
             are filled in here. It may return [] (nothing of it is left) or the batch itself (passed on as it is).
         """
         self._server = server
         self._upstream = upstream
         self._version_of = version if callable(version) else lambda request: version
-        self._transform = transform
+        self._transformation = transformation
         self._follow = follow
         self._sources: list[RelaySource] = []
         server.add(channel_pattern, self._open)
@@ -69,6 +71,7 @@ class Relay:
             except Refused as refused:
                 self._server.refuse(source, str(refused))
                 continue
+            source.transform = self._transformation(source.request)
             if version != source.version:
                 source.version = version
                 source.restart()
@@ -78,7 +81,8 @@ class Relay:
         return [source.request for source in self._sources]
 
     def _open(self, request: Request) -> "RelaySource":
-        source = RelaySource(self, request, self._upstream(request))
+        upstream = self._upstream(request)
+        source = RelaySource(self, request, upstream, self._transformation(request))
         self._sources.append(source)
         return source
 
@@ -86,9 +90,10 @@ class Relay:
 class RelaySource(Source):
     """The way of one reader through a relay."""
 
-    def __init__(self, relay: Relay, request: Request, upstream: Upstream):
+    def __init__(self, relay: Relay, request: Request, upstream: Upstream, transform: Transform):
         self._relay = relay
         self.request = request
+        self.transform = transform
         self.version = relay.version_of(request)
         self._pending: deque[Batch] = deque()  # bounded by the credit given upstream
         self._n_in = 0  # octets come from upstream,
@@ -149,34 +154,43 @@ class RelaySource(Source):
         return position._replace(epoch=epoch) if version == self.version and epoch else START
 
     def _on_batch(self, batch: Batch) -> None:
-        relay = self._relay
         self._head = batch.head
-        before = self._follower.position
-        made = relay._transform(batch, self.request)
+        made = self.transform(batch)
         n_out_before = self._n_out
-        marks = batch.flags & (SNAPSHOT_BEGIN | SNAPSHOT_END | GAP)
-        if not made and marks:
-            made = [_emptied(batch)]
-        for index, each in enumerate(made):
-            is_last = index == len(made) - 1
-            position = batch.position if is_last else part_position(batch, before)
-            passed = replace(
-                each,
-                channel=self.request.channel,
-                position=position._replace(epoch=f"{position.epoch}~{self.version}"),
-                first=batch.first,
-                head=batch.head,
-                flags=part_flags(batch, index == 0, is_last),
-                n_octets_unknown=0,
-            )
-            self._n_out += passed.n_octets
-            self._pending.append(passed)
+        if len(made) == 1:
+            self._pass_on(batch, made[0], batch.position, batch.flags)
+        elif made:
+            before = part_position(batch, self._follower.position)
+            last = len(made) - 1
+            for index, each in enumerate(made):
+                position = batch.position if index == last else before
+                self._pass_on(batch, each, position, part_flags(batch, index == 0, index == last))
+        elif batch.flags & (SNAPSHOT_BEGIN | SNAPSHOT_END | GAP):
+            emptied = Batch(batch.kind, empty_columns(batch.kind), batch.meta)
+            self._pass_on(batch, emptied, batch.position, batch.flags)
         n_octets = batch.n_octets
         # What it became smaller by waits nowhere, and is given back at once: a reader gives back what it was sent in
         # portions of its window, which batches that shrink to next to nothing would never come to.
         n_waiting = min(n_octets, self._n_out - n_out_before)
         self._n_in += n_waiting
         self._follower.grant(n_octets - n_waiting)
+
+    def _pass_on(self, batch: Batch, made: Batch, position: Position, flags: int) -> None:
+        """Have the reader told one of the batches that one from upstream has become."""
+        epoch, sequence, cursor = position
+        passed = Batch(
+            made.kind,
+            made.columns,
+            made.meta,
+            self.request.channel,
+            Position(f"{epoch}~{self.version}", sequence, cursor),
+            batch.first,
+            batch.head,
+            flags,
+            joined=made.joined,
+        )
+        self._n_out += passed.n_octets
+        self._pending.append(passed)
 
     def _return_credit(self) -> None:
         if not self._n_out:
@@ -190,10 +204,6 @@ class RelaySource(Source):
 
     def _on_refused(self, reason: str) -> None:
         self._relay._server.refuse(self, f"upstream: {reason}")
-
-
-def _emptied(batch: Batch) -> Batch:
-    return replace(batch, columns=empty_columns(batch.kind))
 
 
 def _checked(version: str) -> str:

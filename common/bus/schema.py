@@ -82,8 +82,8 @@ class Column:
 
     @property
     def wire_dtype(self) -> np.dtype:
-        """The dtype on the wire: little-endian whatever the machine."""
-        return np.dtype(self.dtype).newbyteorder("<")
+        """The dtype on the wire: little-endian, as the machine has to be (batch.py)."""
+        return np.dtype(self.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

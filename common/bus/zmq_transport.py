@@ -72,6 +72,8 @@ _POLLOUT = int(zmq.POLLOUT)
 _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
+_OCTETS = (bytes, bytearray)
+
 _contexts: dict[int, zmq.Context] = {}
 
 
@@ -228,7 +230,7 @@ def send(socket: zmq.Socket, frames: list) -> None:
     last = len(frames) - 1
     for index, frame in enumerate(frames):
         flags = _NOBLOCK if index == last else _NOBLOCK_MORE
-        n_octets = len(frame) if type(frame) is bytes else frame.nbytes
+        n_octets = len(frame) if type(frame) in _OCTETS else frame.nbytes
         if n_octets < COPY_BELOW_OCTETS:
             _send(socket, frame, flags)
         else:

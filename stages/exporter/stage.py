@@ -7,7 +7,7 @@ from common.bus.batch import Batch
 from common.bus.channels import family_of, loc_rib
 from common.bus.control import ControlError
 from common.bus.explain import explain
-from common.bus.relay import Relay, Upstream
+from common.bus.relay import Relay, Transform, Upstream
 from common.bus.server import Refused
 from common.bus.wire import Request
 from common.config.digest import policy_digest
@@ -31,7 +31,7 @@ class ExporterStage(Stage):
         self._add_metrics()
 
     def start(self) -> None:
-        self._relay = self.context.bus.relay("adj-rib-out/*", self._upstream, self._version, self._transform)
+        self._relay = self.context.bus.relay("adj-rib-out/*", self._upstream, self._version, self._transformation)
 
     def status(self) -> dict[str, Any]:
         return {
@@ -93,8 +93,9 @@ class ExporterStage(Stage):
         params = {"view": view, "tap": request.is_tap, **share.params}
         return self.context.bus.endpoint("rib", _rib(request)), loc_rib(group.family.label), params
 
-    def _transform(self, batch: Batch, request: Request) -> list[Batch]:
-        return [self._evaluation(self._group(request)).transform(batch)]
+    def _transformation(self, request: Request) -> Transform:
+        transform = self._evaluation(self._group(request)).transform
+        return lambda batch: [transform(batch)]
 
     def _evaluation(self, group: Group) -> ExportEvaluation:
         evaluation = self._evaluations.get(group)

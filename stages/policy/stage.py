@@ -6,7 +6,7 @@ from common.bgp.reasons import ImportRefusal
 from common.bus.batch import Batch
 from common.bus.channels import family_of
 from common.bus.explain import explain
-from common.bus.relay import Relay, Upstream
+from common.bus.relay import Relay, Transform, Upstream
 from common.bus.wire import Request
 from common.config.schema import Config
 from common.runtime.log import event
@@ -26,7 +26,9 @@ class PolicyStage(Stage):
         self._add_metrics()
 
     def start(self) -> None:
-        self._relay = self.context.bus.relay("adj-rib-in/*", self._upstream, self.evaluation.version, self._transform)
+        self._relay = self.context.bus.relay(
+            "adj-rib-in/*", self._upstream, self.evaluation.version, self._transformation
+        )
 
     def status(self) -> dict[str, Any]:
         return {
@@ -55,8 +57,9 @@ class PolicyStage(Stage):
     def _upstream(self, request: Request) -> Upstream:
         return self.context.bus.endpoint("speaker", _speaker(request)), request.channel, request.params
 
-    def _transform(self, batch: Batch, request: Request) -> list[Batch]:
-        return [self.evaluation.transform(batch)]
+    def _transformation(self, request: Request) -> Transform:
+        transform = self.evaluation.transform
+        return lambda batch: [transform(batch)]
 
     def _on_explain(self, question: dict) -> dict:
         """As common.bus.explain."""

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.bus.batch import JOIN_BELOW_OCTETS, Batch, Position, decode, empty_columns, encode, no_sets
+from common.bus.batch import (
+    JOIN_BELOW_OCTETS,
+    Batch,
+    Position,
+    _decode_any,
+    _decode_small,
+    decode,
+    empty_columns,
+    encode,
+    no_sets,
+)
 from common.bus.schema import (
     FAMILIES,
     FINGERPRINT,
@@ -225,6 +235,37 @@ def test_small_batches_take_two_frames_and_large_ones_one_a_column():
     """What is small is joined, so that a single change is cheap; what is large lies in frames of its own."""
     assert len(encode(route_batch(1), 1)) == 2
     assert len(encode(route_batch(JOIN_BELOW_OCTETS), 1)) == 1 + len(RouteChanges.columns)
+
+
+def test_a_small_batch_that_nobody_changed_goes_on_in_the_frame_it_came_in():
+    """What a relay passes on as it is is not put together again; what it changed is."""
+    frames = octets_of(route_batch(2))
+    _, batch = decode(frames)
+    assert encode(batch, 1)[1] == frames[1] and encode(batch, 1)[1] is encode(batch, 2)[1]
+    batch.columns = batch.columns | {"reason": np.array([1, 2], np.uint8)}
+    _, changed = decode(octets_of(batch))
+    assert changed.columns["reason"].tolist() == [1, 2]
+
+
+@given(batch=batches(), at=st.integers(0, 1 << 30), octet=st.integers(0, 255), is_header=st.booleans())
+def test_the_quick_way_and_the_slow_way_of_decoding_agree(batch, at, octet, is_header):
+    """Of octets of any sort both make the same batch, or neither makes one."""
+    frames = octets_of(batch)
+    spoiled = bytearray(frames[0 if is_header else -1])
+    if spoiled:
+        spoiled[at % len(spoiled)] = octet
+    frames[0 if is_header else -1] = bytes(spoiled)
+    try:
+        slow = _decode_any(frames)
+    except SchemaError:
+        slow = None
+    quick = _decode_small(frames) if len(frames) == 2 else None
+    assert quick is None or slow is not None
+    if quick is not None:
+        assert quick[0] == slow[0] and quick[1].position == slow[1].position and quick[1].meta == slow[1].meta
+        assert {name: (array.dtype, array.tolist()) for name, array in quick[1].columns.items()} == {
+            name: (array.dtype, array.tolist()) for name, array in slow[1].columns.items()
+        }
 
 
 def test_large_columns_are_not_copied():

@@ -20,7 +20,12 @@ def as_it_is(batch, request):
 
 def relay(world, transform=as_it_is, version="v1"):
     bus = world.bus("policy")
-    return bus.relay("adj-rib-in/*", lambda request: (bus.endpoint("speaker"), request.channel, {}), version, transform)
+    return bus.relay(
+        "adj-rib-in/*",
+        lambda request: (bus.endpoint("speaker"), request.channel, {}),
+        version,
+        lambda request: lambda batch: transform(batch, request),
+    )
 
 
 def follow(world, copy, **more):

@@ -119,7 +119,7 @@ def relay_table(run_dir):
         "adj-rib-in/*",
         lambda request: (bus.endpoint("speaker"), request.channel, {}),
         "v1",
-        lambda batch, request: [batch],
+        lambda request: lambda batch: [batch],
     )
     station.loop.run()
 
