@@ -346,8 +346,8 @@ def _decode_any(frames: list) -> tuple[int, Batch]:
         raise SchemaError(f"{kind.name}: {len(frames) - 1} frames for {n_columns} columns")
     n_octets_unknown = sum(unknown)
     try:
-        if n_columns < len(made.decoding):
-            n_octets_unknown = -_fill(columns, made.decoding[n_columns:])
+        if made.later:
+            n_octets_unknown -= _fill(columns, made.decoding[made.n_first :])
         _check_columns(kind, made.decoding, columns, header["meta"])
     except (TypeError, AttributeError, KeyError) as error:
         raise SchemaError(f"{kind.name}: {error!r}") from error
@@ -382,10 +382,12 @@ def _unknown_columns(header: dict, plan: _Plan) -> list[int]:
 
 
 def _fill(columns: dict[str, np.ndarray], plan: list) -> int:
-    """Add the columns that the sender's version has not; return how many octets they take."""
+    """Add those columns that were not sent, by an earlier version or at all; return how many octets they take."""
     n_octets = 0
     n_rows = len(next(iter(columns.values())))
     for column, dtype, _ in plan:
+        if len(columns.get(column.name, ())):
+            continue
         n_items = int(columns["n_paths"].sum(dtype=np.uint64)) if column.per is Per.PATH else n_rows
         columns[column.name] = np.full(n_items, column.otherwise, dtype)
         n_octets += columns[column.name].nbytes

@@ -18,7 +18,7 @@ from common.config.bus import is_loopback, key_name
 from common.config.schema import STAGES, Config
 
 READING = frozenset(
-    "status metrics memory neighbors neighbor received advertised lookup route routes summary explain nexthops "
+    "status metrics memory schema neighbors neighbor received advertised lookup route routes summary explain nexthops "
     "refused".split()
 )
 """Questions that change nothing."""

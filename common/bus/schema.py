@@ -293,7 +293,8 @@ def _kind_disagreement(their: list | None, kind: Kind) -> str:
     n_common = min(len(ours), len(columns))
     for number in range(n_common):
         if columns[number] != ours[number]:
-            return f"{kind.name}: column {number + 1} is {columns[number]!r:.60} to the reader, {ours[number]!r} to us"
+            theirs = f"{columns[number]!r:.60}"
+            return f"{kind.name}: column {number + 1} is {theirs} to the reader, {ours[number]!r} to the owner"
     for column in (*ours[n_common:], *columns[n_common:]):
         if type(column) is not str or not column.endswith(_LATER):
             return f"{kind.name}: only one of both knows the column {column!r:.60}"

@@ -15,7 +15,8 @@ only the last descriptors are left, and opened again when there are more.
 
 A tcp endpoint beyond loopback is opened only with keys. Who connects there is asked for its key before anything it
 sends is looked at (ZAP, RFC 27 of ZeroMQ); a key that is not accepted, like anything that is no handshake, is counted,
-logged with a limit, and cut off.
+logged with a limit, and cut off. No more than a few hundred are connected at a time (threshold.py), each for a few
+seconds, so nobody can use up this process's descriptors.
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from common.bus.keyring import Grant, Keyring
+from common.bus.threshold import Threshold
 from common.bus.wire import MAX_REQUEST_OCTETS, Unread
 from common.config.bus import bound, is_loopback
 from common.runtime.log import Log, event
@@ -45,7 +47,7 @@ DRAIN_S = 0.008
 """No further message is handled in a turn after this long: questions that are slow to answer must not add up."""
 MAX_BATCH_OCTETS = 1 << 30
 ROUTER_QUEUE = 4096
-PROBE_AGAIN_S = (0.05, 1.0)
+PROBE_AFTER_S = (0.0, 0.05, 1.0)
 SHORTAGE_S = 1.0
 """How long an endpoint is closed before it is looked whether there are descriptors again."""
 MAX_PATH_OCTETS = 107
@@ -55,7 +57,6 @@ HEARTBEAT_MS = 2000
 SILENCE_MS = 6000
 HANDSHAKE_MS = 5000
 CONNECT_MS = 3000
-BACKLOG = 64
 NOBODY = Grant("", "")
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 HANDSHAKE_FAILED = (
@@ -259,9 +260,7 @@ class ZmqListenPort:
         self._socket.set(zmq.MAXMSGSIZE, MAX_REQUEST_OCTETS)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)
         self._is_secured = is_to_be_secured(endpoint, keyring.has_own)
-        if endpoint.startswith("tcp://"):
-            prepare_tcp(self._socket)
-            self._socket.set(zmq.BACKLOG, BACKLOG)
+        self._threshold: Threshold | None = None
         if self._is_secured:
             self._socket.set(zmq.CURVE_SERVER, 1)
             self._socket.set(zmq.CURVE_SECRETKEY, keyring.secret)
@@ -270,15 +269,29 @@ class ZmqListenPort:
         self._opening: Timer | None = None  # while it is closed to newcomers
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILED)
         try:
-            bind(self._socket, endpoint)
+            if endpoint.startswith("tcp://"):
+                prepare_tcp(self._socket)
+                self._threshold = Threshold(bound(endpoint))
+            self._bind()
         except Exception:
-            self._socket.disable_monitor()
-            self._socket.close()
+            self._close_sockets()
             raise
         self._queues = [
             _SocketQueue(loop, self._socket, self._on_message),
             _SocketQueue(loop, self._monitor, self._on_event),
         ]
+
+    def _bind(self) -> None:
+        if self._threshold is not None:
+            bind_tcp(self._socket, self._endpoint, self._threshold)
+        else:
+            bind_ipc(self._socket, self._endpoint)
+
+    def _close_sockets(self) -> None:
+        self._socket.disable_monitor()
+        self._socket.close()
+        if self._threshold is not None:
+            self._threshold.close()
 
     def send(self, peer: bytes, frames: list) -> bool:
         self._queues[0].is_suspect = True
@@ -300,8 +313,7 @@ class ZmqListenPort:
             probe.cancel()
         for queue in self._queues:
             queue.close()
-        self._socket.disable_monitor()
-        self._socket.close()
+        self._close_sockets()
         if self._endpoint.startswith("ipc://"):
             # ZeroMQ does so too, but later than a process that ends lives: commands would wait for an answer.
             with contextlib.suppress(OSError):
@@ -326,18 +338,24 @@ class ZmqListenPort:
 
     def _on_event(self, frames: list) -> None:
         told = parse_monitor_message([frame.bytes for frame in frames])
-        if told["event"] & HANDSHAKE_FAILED:
+        what, descriptor = told["event"], told["value"]
+        if what & HANDSHAKE_FAILED:
             event(self._log, "handshake-failed", "warning", endpoint=self._endpoint)
-            return
-        if told["event"] == zmq.EVENT_ACCEPTED:
-            if is_reserved(told["value"]):
+        elif what == zmq.EVENT_ACCEPTED:
+            if self._threshold is not None and self._threshold.on_accepted(descriptor, len(self._peers)):
+                event(self._log, "strangers-held-off", "warning", endpoint=self._endpoint)
+            if is_reserved(descriptor):
                 self._on_shortage()
-            return
-        # The connection may not have been taken out of the ROUTER yet, so it is asked about again a little later.
-        self._probe()
+        else:
+            if self._threshold is not None:
+                self._threshold.on_closed(descriptor, len(self._peers))
+            self._probe_soon()
+
+    def _probe_soon(self) -> None:
+        """Find out who has gone. The ROUTER may not have noticed yet, so it is asked again a little later."""
         self._probes = [probe for probe in self._probes if probe.is_pending]
-        if len(self._probes) < len(PROBE_AGAIN_S):
-            self._probes += [self._loop.call_later(seconds, self._probe) for seconds in PROBE_AGAIN_S]
+        if len(self._probes) < len(PROBE_AFTER_S):
+            self._probes += [self._loop.call_later(seconds, self._probe) for seconds in PROBE_AFTER_S]
 
     @property
     def is_shut(self) -> bool:
@@ -354,7 +372,7 @@ class ZmqListenPort:
         self._opening = None
         try:
             if has_descriptors():
-                bind(self._socket, self._endpoint)
+                self._bind()
                 return
         except OSError as error:
             event(self._log, "bind-failed", "error", endpoint=self._endpoint, problem=error)
@@ -446,14 +464,17 @@ def prepare_tcp(socket: zmq.Socket) -> None:
 # ---- binding ------------------------------------------------------------------------------------------------------
 
 
-def bind(socket: zmq.Socket, endpoint: str) -> None:
-    """Bind a tcp endpoint, or an ipc one for those to whom its directory is open (`share`).
+def bind_tcp(socket: zmq.Socket, endpoint: str, threshold: Threshold) -> None:
+    """Have ZeroMQ accept from the listening socket of a tcp endpoint; raise OSError where that cannot be."""
+    socket.set(zmq.USE_FD, threshold.descriptor())
+    _bind(socket, bound(endpoint), endpoint)
+
+
+def bind_ipc(socket: zmq.Socket, endpoint: str) -> None:
+    """Bind an ipc endpoint for those to whom its directory is open (`share`).
 
     A socket file that is left over from a process that is gone gives way; one that answers does not (EndpointBusy).
     """
-    if endpoint.startswith("tcp://"):
-        _bind(socket, bound(endpoint), endpoint)
-        return
     path = Path(endpoint.removeprefix("ipc://"))
     if len(os.fsencode(path)) > MAX_PATH_OCTETS:
         raise OSError(errno.ENAMETOOLONG, f"a socket path has at most {MAX_PATH_OCTETS} octets", str(path))

@@ -23,4 +23,6 @@ def health(run_dir, file, stage: str, instance: str, alive: bool) -> None:
         sys.exit(1)
     missing = f", waits for {' '.join(answer['missing'])}" if answer["missing"] else ""
     click.echo(f"{stage}.{instance}: {answer['state']}{missing}")
+    for reason in answer.get("refused", ()):
+        click.echo(f"refused: {reason}")
     sys.exit(0 if alive or answer["state"] == "in step" else 1)

@@ -14,6 +14,7 @@ COMMANDS = {
     "reload": ("common.cli.reload:reload", "Read the configuration again, saying what that changes."),
     "restart": ("common.cli.restart:restart", "Restart one stage of a running router."),
     "check": ("common.cli.configuration:check", "Check a configuration file."),
+    "upgrade-check": ("common.cli.upgrade:upgrade_check", "Tell whether this version goes with the stages that run."),
     "health": ("common.cli.health:health", "Tell whether a stage is in step, as an exit status."),
     "keys": ("common.cli.keys:keys", "Make the keys of a bus between machines."),
     "config": ("common.cli.configuration:config", "Print an example or the reference of the configuration."),

@@ -21,6 +21,7 @@ from common.bus.bus import Bus
 from common.bus.control import ControlError, Handler
 from common.bus.keyring import load_keyring
 from common.bus.places import places_of
+from common.bus.schema import FINGERPRINT, description
 from common.config.changes import changes, fingerprint, pinned
 from common.config.schema import Config
 from common.kernels import is_compiled
@@ -163,6 +164,7 @@ class Skeleton:
             {
                 "status": lambda question: self.status(),
                 "metrics": lambda question: {"text": context.metrics.text()},
+                "schema": lambda question: {"fingerprint": FINGERPRINT, "kinds": description(), "version": version()},
                 "memory": lambda question: {"octets": memory_octets(os.getpid())},
                 "log-level": self._set_log_level,
                 "reload": self._on_reload,
@@ -241,6 +243,7 @@ class Skeleton:
         if self._notifier is not None:
             missing = " ".join(self._missing())
             text = f"{self.state}: waits for {missing}" if missing else str(self.state)
+            text += "".join(f"; refused: {reason}" for reason in self._refusals())
             self._notifier.beat(self.state is State.IN_STEP, text)
         self.context.loop.call_later(BEAT_S, self._beat)
 
@@ -263,6 +266,11 @@ class Skeleton:
         missing = (f"{follower.owner}:{follower.channel}" for follower in followers if not follower.is_in_step)
         return list(dict.fromkeys((*missing, *self.stage.missing())))
 
+    def _refusals(self) -> list[str]:
+        """Return why others will not serve this stage."""
+        reasons = (follower.refused for follower in self.context.bus.followers() if follower.refused)
+        return list(dict.fromkeys(reasons))
+
     def status(self) -> dict[str, Any]:
         """Return the stage's own status and what the skeleton knows."""
         context = self.context
@@ -273,6 +281,8 @@ class Skeleton:
             "state_since_s": round(context.clock.monotonic() - self._state_since, 3),
             "missing": self._missing(),
             "owns": self.stage.owns(),
+            "refused": self._refusals(),
+            "version": version(),
             "stage": self.stage.name,
             "instance": self.stage.instance,
             "pid": os.getpid(),
@@ -308,6 +318,17 @@ class Skeleton:
                 lag.labels(reader["reader"], reader["channel"]).set(reader["lag"])
 
         context.metrics.before_scrape(refresh)
+
+
+def version() -> str:
+    """Return the version that is installed, "" where none is: what runs is then a checkout."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("headrace")
+    except PackageNotFoundError:
+        return ""
 
 
 def make_context(config: Config, name: str, instance: str, recorder: Recorder | None = None) -> Context:

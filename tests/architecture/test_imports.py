@@ -96,7 +96,7 @@ def test_a_kernel_imports_numbers_and_arrays_only():
 def test_the_bus_is_free_of_sockets_but_for_its_transport():
     """What decides on the bus runs in one process for tests."""
     outside = {"socket", "select", "selectors", "threading", "time", "subprocess"}
-    edges = {"common/bus/zmq_transport.py", "common/bus/question.py"}
+    edges = {f"common/bus/{name}.py" for name in ("zmq_transport", "question", "threshold")}
     bus = [path for path in SOURCES if path.parent.name == "bus"]
     assert bus and offenders(lambda path, name: name in outside and path not in edges, bus) == []
 

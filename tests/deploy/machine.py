@@ -4,6 +4,7 @@
 and network namespace of its own (systemd-nspawn).
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -72,9 +73,14 @@ class Machine:
             raise
 
     def _leader(self) -> int:
+        """Return the process that is the machine's first, 0 while there is none (others come before it, and go)."""
         assert self.process.poll() is None, self._said()
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(children[0]) if children else 0
+        for child in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                status = dict(line.split(":\t", 1) for line in Path(f"/proc/{child}/status").read_text().splitlines())
+                if status["Name"] == "systemd" and status["NSpid"].split()[-1] == "1":
+                    return int(child)
+        return 0
 
     def _said(self) -> str:
         self.console.seek(0)

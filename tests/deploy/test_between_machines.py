@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import resource
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -11,17 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.bus import zmq_transport
 from common.bus.keyring import Keyring, KeyTrouble, load_keyring
 from common.bus.question import Curve, ask_at, new_keys
+from common.bus.threshold import MAX_STRANGERS
 from common.bus.zmq_transport import ZmqTransport
 from common.runtime.log import Log
 from common.runtime.loop import Loop
-from tests.deploy.between_machines import SERVER, Machines, Station
+from tests.deploy.between_machines import DEADLINE_S, SERVER, Machines, Station
 from tests.unit.bus.conftest import CHANNEL, Copy, Owner
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and iproute2")
 N_ROWS = 20_000
+N_STRANGERS = 2000
 BUS, CONTROL = f"tcp://{SERVER}:7700", f"tcp://{SERVER}:7701"
 
 
@@ -224,3 +229,40 @@ def test_a_stage_that_needs_a_key_and_has_none_is_told_how_to_make_one(machines)
     """Policy reads a speaker on another machine, so it needs a key."""
     with pytest.raises(KeyTrouble, match="headrace keys new policy"):
         load_keyring(machines.configuration("a", speaker="speaker"), "policy", "0")
+
+
+def test_strangers_by_the_thousand_take_neither_descriptors_nor_the_way_in(machines, tmp_path):
+    """Of 2,000 that connect and say nothing a few hundred are let in at a time; who has a key gets the table."""
+    machines.new_key("b", "policy")
+    roles = {"speaker": "speaker", "policy": "policy"}
+    config, ready = machines.configuration("a", **roles), tmp_path / "ready"
+
+    def impatient():
+        zmq_transport.HANDSHAKE_MS = 1000
+        serve(config)
+
+    def crowd():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (N_STRANGERS + 200, N_STRANGERS + 200))
+        sockets = [socket.socket() for _ in range(N_STRANGERS)]
+        for each in sockets:
+            each.setblocking(False)
+            each.connect_ex((SERVER, 7700))
+        ready.touch()
+        signal.pause()
+
+    owner = machines.start("a", impatient)
+    path = machines.directory / "a" / "run" / "speaker.0.bus"
+    wait_until(path.exists, "the speaker's sockets")
+    machines.start("b", crowd)
+    wait_until(ready.exists, "the crowd")
+    reader = machines.start("b", lambda: follow(machines.configuration("b", **roles)))
+    most = []
+
+    def is_over() -> bool:
+        most.append(len(os.listdir(f"/proc/{owner}/fd")))
+        return Path(f"/proc/{reader}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+    wait_until(is_over, "the reader to have the table", DEADLINE_S)
+    assert machines.result(reader) == 0
+    assert MAX_STRANGERS // 2 <= max(most) < 2 * MAX_STRANGERS + 100
+    assert counts_of(machines, config)["strangers-held-off"] >= 1
