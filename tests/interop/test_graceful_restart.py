@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from common.bus.question import ControlError
 from tests.interop.daemons import Bird, ExaBgp, Frr
 from tests.interop.exchange import Exchange, Role
 from tests.interop.network import batch
@@ -133,6 +134,31 @@ def test_the_speaker_is_lost(exchange, way):
         exchange.wait_for_routes(name)
     assert exchange.router.kernel_routes().keys() == ALL
     outside.assert_nothing_seen()
+
+
+def test_the_speaker_is_killed_again_before_it_is_back(exchange):
+    """However often, and wherever it is on its way back: the kernel keeps all routes, and nobody else hears of it."""
+    outside = Outside(exchange)
+    for n_back in (0, 1, 0, 2):
+        former = speaker_pid(exchange)
+        os.kill(former, signal.SIGKILL)
+        wait_until(lambda former=former: speaker_pid(exchange) not in (0, former), "another speaker")
+        if n_back:
+            wait_until(lambda n_back=n_back: n_established(exchange) >= n_back, f"{n_back} sessions")
+    exchange.wait_for_sessions(*ROUTES)
+    for name in exchange.daemons:
+        exchange.wait_for_routes(name)
+    assert exchange.router.kernel_routes().keys() == ALL
+    outside.assert_nothing_seen()
+
+
+def n_established(exchange: Exchange) -> int:
+    """Return how many of the speaker's sessions are up, 0 if it does not answer."""
+    try:
+        rows = exchange.router.ask("speaker", "neighbors")["neighbors"]
+    except (OSError, TimeoutError, ControlError):
+        return 0
+    return sum(row["state"] == "Established" for row in rows)
 
 
 def test_all_of_headrace_is_killed(exchange):

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from datetime import datetime
 
 import pytest
 
@@ -20,23 +21,22 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.namespaces
 
-ROLE = Role("plain")
+HOLD_TIME_S = 6
+ROLE = Role("plain", keys={"hold_time_s": HOLD_TIME_S})
 N_FLAPPING = 20
 FAR_AWAY = "203.0.113.1"  # behind the source: packets to it need a BGP route
 N_OF_FAMILY = 150
 STABLE = [prefix for n in range(1, N_OF_FAMILY) for prefix in (f"198.18.{n}.0/24", f"2001:db8:{n:x}::/48")]
 FLAPPING = [f"198.19.{n}.0/24" for n in range(N_FLAPPING)]
 LISTENERS = ("bird", "frr")
+BIRDS = ("source", "bird")
+STAGES = ("policy", "rib", "exporter", "fib", "status")
 LOSSES = (
-    ("policy",),
-    ("rib",),
-    ("exporter",),
-    ("fib",),
-    ("status",),
+    *((name,) for name in STAGES),
     ("policy", "rib"),
     ("rib", "exporter"),
     ("rib", "fib"),
-    ("policy", "rib", "exporter", "fib", "status"),
+    STAGES,
 )
 
 
@@ -85,6 +85,11 @@ class Outside:
     def assert_nothing_seen(self) -> None:
         """No session ended; nobody was told of a route that stands; the kernel's stayed; no packet was lost."""
         assert self._sessions() == self.sessions
+        for name in BIRDS:
+            # Whatever else was sent: by KEEPALIVEs alone the session would have stood.
+            times = keepalives(self.exchange.daemons[name].program.output())
+            gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+            assert gaps and max(gaps) < HOLD_TIME_S, name
         for name, place in self.places.items():
             heard = self.exchange.daemons[name].program.output()[place:]
             assert lines_about(STABLE, heard) == [], name
@@ -95,6 +100,12 @@ class Outside:
         wait_until(lambda: not self.ping.is_running, "the end of ping")
         said = json.loads(self.ping_log.read_text())
         assert said["sent"] > 50 and said["lost"] == []
+
+
+def keepalives(text: str) -> list[float]:
+    """Return when each KEEPALIVE came, of BIRD's log."""
+    lines = [line for line in text.splitlines() if "Got KEEPALIVE" in line]
+    return [datetime.fromisoformat(" ".join(line.split()[:2])).timestamp() for line in lines]
 
 
 def lines_about(prefixes: list[str], text: str) -> list[str]:
@@ -172,7 +183,7 @@ def test_stages_are_killed(exchange, flapping, names):
     outside.assert_nothing_seen()
 
 
-@pytest.mark.parametrize("name", ["policy", "rib", "exporter", "fib", "status"])
+@pytest.mark.parametrize("name", STAGES)
 def test_stage_is_restarted_in_order(exchange, flapping, name):
     """`headrace restart` ends a stage in order and returns when it is in step."""
     outside = Outside(exchange)
@@ -247,7 +258,7 @@ def test_stages_tell_of_their_restarts(exchange):
     assert any(line.startswith("rib.0") and "exporter.0" in line for line in shown.splitlines())
 
 
-@pytest.mark.parametrize("names", [("policy",), ("rib",), ("exporter",), ("fib",), ("rib", "fib")], ids="+".join)
+@pytest.mark.parametrize("names", [*((name,) for name in STAGES), ("rib", "fib"), STAGES], ids="+".join)
 def test_stages_are_killed_while_a_table_loads(exchange, names):
     """Killed in the middle of a load, stages come back and everybody holds exactly what is announced."""
     source = exchange.daemons["source"]
