@@ -587,7 +587,7 @@ def bandwidth_among(
             # The value is mantissa * 2**(exponent - 150); negative ones and no numbers are no bandwidth.
             if bits >> 31 or exponent == 0 or exponent == 255:
                 return 0
-            if exponent >= 168:
+            if exponent >= 169:
                 return LOW32
             if exponent < 160:
                 mantissa = mantissa >> (160 - exponent) if exponent > 136 else 0

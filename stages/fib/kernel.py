@@ -35,7 +35,7 @@ class Kernel:
         table: int,
         metric: int,
         batch_routes: int = BATCH_ROUTES,
-        protocol: int = messages.PROTOCOL_BGP,
+        protocol: int = messages.PROTOCOL,
         namespace: str = "",
     ):
         self.table = table

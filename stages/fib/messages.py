@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 
-PROTOCOL_BGP = 186  # RTPROT_BGP
+PROTOCOL = 72  # ours, of which nobody else makes routes: 186 (RTPROT_BGP) is FRR's bgpd's
 TABLE_MAIN = 254
 TABLE_LOCAL = 255
 TYPE_UNICAST = 1  # RTN_UNICAST
@@ -144,7 +144,7 @@ def messages_of(octets: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         at += (length + 3) & ~3
 
 
-def route_header(family: int, table: int, protocol: int = PROTOCOL_BGP) -> bytes:
+def route_header(family: int, table: int, protocol: int = PROTOCOL) -> bytes:
     """Return the struct rtmsg that route requests of one family begin with."""
     return struct.pack("=BBBBBBBBI", family, 0, 0, 0, table if table < 256 else 0, protocol, 0, 0, 0)
 
@@ -188,7 +188,7 @@ def preferred_source(address: bytes) -> bytes:
 
 
 def set_nexthop(
-    sequence: int, identifier: int, gateway: Gateway, protocol: int = PROTOCOL_BGP, family: int = AF_INET
+    sequence: int, identifier: int, gateway: Gateway, protocol: int = PROTOCOL, family: int = AF_INET
 ) -> bytes:
     """Return the request that makes nexthop object `identifier`, or changes it at once for all routes on it.
 
@@ -204,7 +204,7 @@ def set_nexthop(
     return message(Kind.NEW_NEXTHOP, SET_FLAGS, sequence, body)
 
 
-def set_group(sequence: int, identifier: int, members: Members, protocol: int = PROTOCOL_BGP) -> bytes:
+def set_group(sequence: int, identifier: int, members: Members, protocol: int = PROTOCOL) -> bytes:
     """Return the request that makes a group of nexthop objects, or changes it at once for all routes on it."""
     body = struct.pack("=BBBBI", AF_UNSPEC, 0, protocol, 0, 0) + number(NextHopAttribute.ID, identifier)
     entries = b"".join(GROUP_ENTRY.pack(member, weight - 1, 0, 0) for member, weight in members)

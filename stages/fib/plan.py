@@ -229,11 +229,17 @@ class Plan:
         self._repairs.append(rows)
         return len(rows)
 
-    def note_altered(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray, ways: np.ndarray) -> int:
-        """Note what others wrote in our name (protocol and metric), which waits for `repair`. Return how many."""
+    def note_altered(
+        self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray, ways: np.ndarray, is_replaced: np.ndarray
+    ) -> int:
+        """Note what others wrote in our name (protocol and metric), which waits for `repair`. Return how many.
+
+        What is not in the place of ours stands beside it.
+        """
         rows = self.prefixes.intern(hi, lo, length)
         self._fit()
         is_other = self.installed[rows] != ways
+        self.flags[rows[is_other & ~is_replaced & (self.installed[rows] != 0)]] |= steps.BESIDE
         rows, first = np.unique(rows[is_other], return_index=True)
         self._set_installed(rows, ways[is_other][first])
         self._repairs.append(rows)

@@ -19,7 +19,7 @@ from common.kernels.others import OtherRoutes
 from common.kernels.prefixes import PrefixTable
 from stages.fib.messages import (
     BLACKHOLE,
-    PROTOCOL_BGP,
+    PROTOCOL,
     TABLE_LOCAL,
     TABLE_MAIN,
     TYPE_BLACKHOLE,
@@ -126,7 +126,7 @@ class Resolver:
 
     TABLES = (TABLE_MAIN, TABLE_LOCAL)
 
-    def __init__(self, protocol: int = PROTOCOL_BGP, seed: int = 0):
+    def __init__(self, protocol: int = PROTOCOL, seed: int = 0):
         self.links: dict[int, LinkState] = {}
         self.objects: dict[int, NextHopState] = {}
         self.own: Callable[[int, bytes], tuple[int, Gateway] | None] | None = None

@@ -478,11 +478,13 @@ class FibStage(Stage):
         if not of_table.any():
             return
         is_new, is_own = scan.message == Kind.NEW_ROUTE, scan.protocol == fib.protocol
+        is_in_place = scan.header_flags & NLM_F_REPLACE != 0
         for family, plan in self.plans.items():
             here = of_table & (scan.family == plan.family)
             self._note_others(family, plan, scan, np.flatnonzero(here & is_new & ~is_own))
             altered = np.flatnonzero(here & is_new & is_own)
-            n = plan.note_altered(*_prefixes(plan, scan, altered), self._current_ways(plan, scan, altered))
+            ways, is_replaced = self._current_ways(plan, scan, altered), is_in_place[altered]
+            n = plan.note_altered(*_prefixes(plan, scan, altered), ways, is_replaced)
             self._tell_found("routes-altered-by-others", family, n, scan, altered)
             deleted = np.flatnonzero(here & ~is_new & is_own)
             n = plan.note_deleted(*_prefixes(plan, scan, deleted))

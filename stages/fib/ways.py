@@ -95,7 +95,7 @@ class Ways:
         request: Request,
         has_objects: bool,
         seed: int = 0,
-        protocol: int = messages.PROTOCOL_BGP,
+        protocol: int = messages.PROTOCOL,
         memory: Memory | None = None,
         preferred_sources: dict[int, bytes] | None = None,
         first_object: int = FIRST_OBJECT,

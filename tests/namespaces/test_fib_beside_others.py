@@ -1,7 +1,8 @@
 """The fib stage beside another program that deletes, replaces and adds routes, against the real kernel."""
 
+import random
 import subprocess
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -66,15 +67,15 @@ def test_a_route_put_before_ours_is_not_overwritten(world, namespace):
     assert "via 192.0.2.99" in namespace.ip("route show 198.51.100.0/24 proto static")
     assert world.fib.status()["families"]["ipv4-unicast"]["refused"] == {"EEXIST": 1}
     namespace.ip("route del 198.51.100.0/24 via 192.0.2.99 proto static")
-    until(world, lambda: "via 192.0.2.11" in namespace.ip("route show 198.51.100.0/24 proto bgp"))
+    until(world, lambda: "via 192.0.2.11" in namespace.ip("route show 198.51.100.0/24 proto 72"))
 
 
 def test_what_others_write_in_our_name_is_made_right(world, namespace):
     """A route of ours led elsewhere is led back, one we never made is removed; both are told."""
     world.change(ROUTES)
-    namespace.ip("route replace 198.51.100.0/24 via 192.0.2.99 metric 20 proto bgp")
-    namespace.ip("-6 route replace 2001:db8:1::/48 via 2001:db8::99 metric 20 proto bgp")
-    namespace.ip("route add 203.0.113.0/24 via 192.0.2.99 metric 20 proto bgp")
+    namespace.ip("route replace 198.51.100.0/24 via 192.0.2.99 metric 20 proto 72")
+    namespace.ip("-6 route replace 2001:db8:1::/48 via 2001:db8::99 metric 20 proto 72")
+    namespace.ip("route add 203.0.113.0/24 via 192.0.2.99 metric 20 proto 72")
     settle(world)
     found = routes(namespace)
     assert len(found) == 2 and "via 192.0.2.10" in found[0] and "via 2001:db8::10" in found[1]
@@ -82,13 +83,93 @@ def test_what_others_write_in_our_name_is_made_right(world, namespace):
     assert world.fib.status()["repaired"] == 3
 
 
+@pytest.mark.parametrize("how", ["append", "prepend"])
+def test_a_second_route_in_our_name_is_removed(world, namespace, how):
+    """What others put before or behind ours, with our protocol and metric, goes: one route a prefix is there."""
+    world.change(ROUTES)
+    namespace.ip(f"route {how} 198.51.100.0/24 via 192.0.2.99 metric 20 proto 72")
+    batch(namespace, f"-6 route {how} 2001:db8:1::/48 via 2001:db8::99 metric 20 proto 72\n")
+    settle(world)
+    assert "192.0.2.99" not in namespace.ip("route show") and "::99" not in namespace.ip("-6 route show")
+    assert n_routes(namespace) == 2 and world.log.counts["routes-altered-by-others"] >= 1
+    world.change(dict.fromkeys(ROUTES))
+    assert routes(namespace) == []
+
+
 def test_routes_of_ours_with_other_metrics_are_not_touched(world, namespace):
     """Of the same protocol, but of another metric: not ours."""
-    namespace.ip("route add 198.51.100.0/24 via 192.0.2.99 metric 30 proto bgp")
+    namespace.ip("route add 198.51.100.0/24 via 192.0.2.99 metric 30 proto 72")
     world.change(ROUTES)
     world.change(dict.fromkeys(ROUTES))
     settle(world)
     assert len(routes(namespace)) == 1
+
+
+def test_routes_of_frr_are_not_ours(world, namespace):
+    """FRR's bgpd uses our metric, too: its routes stay, whatever we do, and keep ours out till they go."""
+    namespace.ip("nexthop add id 20 via 192.0.2.99 dev d0 proto zebra")
+    theirs = "198.51.100.0/24 nhid 20 proto bgp metric 20"
+    namespace.ip(f"route add {theirs}")
+    for _ in range(2):
+        world.change(ROUTES)
+        settle(world)
+        assert [line.split()[0] for line in routes(namespace)] == ["2001:db8:1::/48"]
+        assert world.fib.status()["families"]["ipv4-unicast"]["refused"] == {"EEXIST": 1}
+        world.change({"198.51.100.0/24": None})
+        assert "via 192.0.2.99" in namespace.ip("route show proto bgp")
+        world.change(ROUTES)
+        world.kill()
+        world.start()
+    settle(world)
+    assert "via 192.0.2.99" in namespace.ip("route show proto bgp")
+    namespace.ip(f"route del {theirs}")
+    until(world, lambda: len(routes(namespace)) == 2)
+
+
+def spoil(prefixes: list[str], rng: random.Random) -> str:
+    """Return commands of another program that delete, replace and add among our routes, and move an interface."""
+    lines = []
+    for prefix in prefixes:
+        hop, how = ("2001:db8::99", "-6 ") if ":" in prefix else ("192.0.2.99", "")
+        route = f"{how}route {{}} {prefix} via {hop} metric 20 proto {{}}"
+        lines += rng.choice([
+            [f"{how}route del {prefix} metric 20"],
+            # By numbers: ip(8) of 2022 takes a name for the number before it, in one batch.
+            [route.format("replace", 4)],
+            [route.format("replace", 4), f"{how}route del {prefix} metric 20 proto 4"],
+            [route.format("replace", 72)],
+            [route.format("append", 4)],
+            [route.format("append", 72)],
+            ["nexthop flush"] if rng.random() < 0.01 else [],
+            ["link set d1 down", "link set d1 up"] if rng.random() < 0.01 else [],
+        ])  # fmt: skip
+    return "\n".join(lines)
+
+
+def test_changes_in_the_midst_of_another_programs(world, namespace, tmp_path):
+    """While another program spoils thousands of routes ours change; in the end the kernel has what the rib has."""
+    namespace.add_interface("d1", "198.18.0.1/24")
+    rng = random.Random(7)
+    table = many(3000)
+    world.change(table)
+    commands = tmp_path / "commands"
+    commands.write_text(spoil(rng.sample(list(table), 4000), rng))
+    with commands.open() as lines:
+        command = ["ip", "-n", namespace.name, "-force", "-batch", "-"]
+        other = subprocess.Popen(command, stdin=lines, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    hops = ["192.0.2.30", "192.0.2.31", "198.18.0.9", None]
+    while other.poll() is None:
+        chosen = [prefix for prefix in rng.sample(list(table), 100) if ":" not in prefix]
+        world.change({prefix: rng.choice(hops) for prefix in chosen})
+        world.clock.advance(0.2)
+    batch(namespace, "route flush proto static\n-6 route flush proto static\n")
+    for _ in range(3):
+        world.advance(61)
+        settle(world)
+    expected = {prefix: hop for rib in world.ribs.values() for prefix, hop in rib.routes.items()}
+    found = {line.split()[0]: line.split("via ")[1].split()[0] for line in routes(namespace)}
+    assert found == {str(ip_network(prefix)): str(ip_address(hop)) for prefix, hop in expected.items()}
+    assert sum(plan.n_installed for plan in world.fib.plans.values()) == len(expected)
 
 
 def test_a_flushed_table_is_repaired(namespace):
@@ -113,7 +194,7 @@ def test_deletions_nobody_was_told_of_are_found(namespace):
     world.change(many(20_000))
     world.fib.kernel.notifications._socket.setsockopt(1, 33, 4096)  # SO_RCVBUFFORCE
     lines = "".join(f"route del 10.0.{i}.0/24 metric 20\n" for i in range(256))
-    lines += "".join(f"route replace 10.1.{i}.0/24 via 192.0.2.99 metric 20 proto bgp\n" for i in range(256))
+    lines += "".join(f"route replace 10.1.{i}.0/24 via 192.0.2.99 metric 20 proto 72\n" for i in range(256))
     lines += "".join(f"-6 route del 2001:1000:{i:x}00::/40 metric 20\n" for i in range(256))
     lines += "route replace 10.2.0.0/24 via 192.0.2.99 metric 20 proto static\n"
     batch(namespace, lines)

@@ -32,6 +32,6 @@ def settle(world: World) -> None:
 
 
 def routes(namespace, more: str = "") -> list[str]:
-    """Return the kernel's BGP routes of both families, one line each, without the lines of several ways."""
-    found = namespace.ip(f"route show proto bgp {more}") + namespace.ip(f"-6 route show proto bgp {more}")
+    """Return our routes in the kernel of both families, one line each, without the lines of several ways."""
+    found = namespace.ip(f"route show proto 72 {more}") + namespace.ip(f"-6 route show proto 72 {more}")
     return [line for line in found.splitlines() if not line.startswith("\t")]

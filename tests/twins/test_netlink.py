@@ -1,10 +1,11 @@
 """The netlink kernel: compiled, uncompiled and the oracle agree, on good messages and on any octets."""
 
+import struct
 from socket import AF_INET, AF_INET6
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from common.kernels import netlink, uncompiled
@@ -140,7 +141,13 @@ path_attribute = st.builds(
 )
 
 
+def told(bandwidth: float) -> bytes:
+    """Return a set that tells a bandwidth."""
+    return b"\0\xc0\x10\x08\x40\4\0\0" + struct.pack(">f", bandwidth)
+
+
 @each_twin
+@example(sets=[told(2.0**n * k) for n in range(-130, 128, 1) for k in (1, 1.25, 1.999999)])
 @settings(max_examples=200, deadline=None)
 @given(
     sets=st.lists(

@@ -64,7 +64,7 @@ def write(
         out,
         first_sequence,
         family == AF_INET6,
-        np.frombuffer(messages.route_header(family, table), np.uint8),
+        np.frombuffer(messages.route_header(family, table, 186), np.uint8),
         np.frombuffer(common, np.uint8),
         np.array(actions, np.uint8),
         np.array(hi, np.uint64),

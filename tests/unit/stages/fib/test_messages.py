@@ -9,6 +9,7 @@ import pytest
 
 from stages.fib import messages
 
+BGP = 186  # "proto bgp" of the vectors
 VECTORS = Path(__file__).parents[3] / "vectors" / "netlink_iproute2.txt"
 CAPTURED = [
     (bytes.fromhex(octets), command.split())
@@ -24,7 +25,7 @@ def test_nexthop_requests_are_those_of_iproute2(octets, words):
     address = ipaddress.ip_address(words[words.index("via") + 1]).packed
     gateway = messages.Gateway(AF_INET6 if len(address) == 16 else AF_INET, address, 2)
     _, _, flags, sequence, _ = messages.MESSAGE.unpack_from(octets)
-    mine = messages.set_nexthop(sequence, int(words[words.index("id") + 1]), gateway)
+    mine = messages.set_nexthop(sequence, int(words[words.index("id") + 1]), gateway, BGP)
     as_replaced = octets[:6] + struct.pack("=H", flags & ~0x200 | 0x100) + octets[8:]
     assert mine.hex() == as_replaced.hex()
 
@@ -47,7 +48,7 @@ def with_flags(octets: bytes, flags: int) -> bytes:
 def test_blackhole_objects_are_those_of_iproute2(family, word):
     """An object that leads nowhere has the family of its routes and nothing else."""
     octets = captured(word, "blackhole")
-    mine = messages.set_nexthop(sequence_of(octets), int(word[-2:]), messages.BLACKHOLE, family=family)
+    mine = messages.set_nexthop(sequence_of(octets), int(word[-2:]), messages.BLACKHOLE, BGP, family)
     assert mine.hex() == with_flags(octets, messages.SET_FLAGS).hex()
 
 
@@ -55,9 +56,9 @@ def test_groups_are_those_of_iproute2():
     """Members and weights are written as iproute2 writes them, and read as they were written."""
     plain, weighted = captured("id 90 group 77/78"), captured("id 90 group 77,75/78,25")
     for octets, members in ((plain, ((77, 1), (78, 1))), (weighted, ((77, 75), (78, 25)))):
-        mine = messages.set_group(sequence_of(octets), 90, members)
+        mine = messages.set_group(sequence_of(octets), 90, members, BGP)
         assert mine.hex() == with_flags(octets, messages.SET_FLAGS).hex()
-        assert messages.decode_nexthop(mine[16:]) == messages.NextHopState(90, 186, None, members)
+        assert messages.decode_nexthop(mine[16:]) == messages.NextHopState(90, BGP, None, members)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_nexthop_object_is_read_as_it_was_written():
     """The body of a request decodes to the same identifier, protocol and gateway."""
     gateway = messages.Gateway(AF_INET, bytes([192, 0, 2, 10]), 2)
     body = messages.set_nexthop(1, 500, gateway)[16:]
-    assert messages.decode_nexthop(body) == messages.NextHopState(500, messages.PROTOCOL_BGP, gateway)
+    assert messages.decode_nexthop(body) == messages.NextHopState(500, messages.PROTOCOL, gateway)
 
 
 @pytest.mark.parametrize(
