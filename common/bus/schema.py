@@ -199,7 +199,7 @@ VrpChanges = Kind(
 NextHopChanges = Kind(
     6,
     "NextHopChanges",
-    "A next hop can be reached at this cost, or cannot.",
+    "A next hop can be reached at this cost, or cannot; a link-local one, over any of the interfaces it is used on.",
     (
         _HI,
         Column("lo", "u8", "lower 64 bits of the address", "bits"),

@@ -213,7 +213,8 @@ class Fib:
     )
     name: str = key(
         keys.NAME,
-        "Name of an instance ([[fib.instance]]), which has its own table and takes what it does not set from [fib].",
+        "Name of an instance ([[fib.instance]]), which has its own table and takes what it does not set from [fib]. "
+        "Each finds its own ways to next hops; which can be reached, the decision process learns from [fib] itself.",
         default="0",
         change=keys.RESTART,
     )

@@ -8,7 +8,8 @@ Owns:    the plan for the kernel, its nexthop objects, the resolution of BGP nex
 Never:   reads BGP, touches a route of another protocol, dumps a table while routes change.
 
 When it dies: the kernel goes on forwarding. The next one dumps its own routes once, takes them as unconfirmed, and
-when the rib's snapshot has ended has changed the differences only.
+when the rib's snapshot has ended has changed the differences only. Without nexthop objects a route says its gateway,
+but not the next hop that led there: those with a next hop behind another route are then written once more, in place.
 
 What others do to our routes is noticed and repaired, but never at the cost of a route of theirs: where one stands in
 the way, ours is counted as failed, with the reason, until there is room.
