@@ -4,13 +4,18 @@ A column is a one-dimensional numpy array. Large ones come straight from the ker
 not used costs no memory.
 """
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 PAGE_OCTETS = 4096
+_MADV_DONTNEED = 4
+# Shorter runs of pages are not worth a call.
+_MIN_PAGES = 4
 
+_libc = ctypes.PyDLL(None)  # keeps the interpreter's lock: nothing may come into a page while it is looked at
 _is_populating = False
 
 
@@ -42,6 +47,27 @@ def grown(column: np.ndarray, n_items: int) -> np.ndarray:
     larger = allocate(n_items, column.dtype)
     larger[: len(column)] = column
     return larger
+
+
+def give_back(column: np.ndarray) -> int:
+    """Give the memory of pages back that hold nothing but zeros, and return how many octets that were.
+
+    What stands in the column stays as it is: a page that is not there reads as zeros.
+    """
+    first = -column.ctypes.data % PAGE_OCTETS
+    n_pages = (column.nbytes - first) // PAGE_OCTETS
+    if n_pages < _MIN_PAGES:
+        return 0
+    octets = column.view(np.uint8)[first : first + n_pages * PAGE_OCTETS]
+    is_empty = np.bitwise_or.reduce(octets.view(np.uint64).reshape(n_pages, -1), axis=1) == 0
+    edges = np.flatnonzero(np.diff(is_empty, prepend=False, append=False)).reshape(-1, 2)
+    n_given = 0
+    for start, end in edges[edges[:, 1] - edges[:, 0] >= _MIN_PAGES].tolist():
+        n_octets = (end - start) * PAGE_OCTETS
+        address = ctypes.c_void_p(octets.ctypes.data + start * PAGE_OCTETS)
+        if _libc.madvise(address, ctypes.c_size_t(n_octets), _MADV_DONTNEED) == 0:
+            n_given += n_octets
+    return n_given
 
 
 def n_within(sizes: np.ndarray, limit: int) -> int:

@@ -27,6 +27,7 @@ SIP_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
 SIP_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
 SIP_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
 SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
+ONE = cython.declare(cython.longlong, 1)
 UNIT = cython.declare(cython.Py_ssize_t, 4)  # sets start at multiples of this, so 32 bits reach 16 GiB
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # sets whose index slots are fetched ahead together
 
@@ -174,7 +175,7 @@ class AttributeTable:
     seed: cython.ulonglong
     n_live: cython.uint  # sets in the table
     top: cython.uint  # one more than the highest id ever given out
-    free_head: cython.uint  # first id of the free list, linked through `_start`; 0 ends it
+    free_head: cython.uint  # first id of the free list, linked through `_start` (see `tidy`); 0 ends it
     n_new: cython.ulonglong  # sets that have come since the last sweep,
     n_octets_new: cython.Py_ssize_t  # and what they take of the arena
     n_used: cython.Py_ssize_t  # octets of the arena in use, garbage and padding included
@@ -401,7 +402,7 @@ class AttributeTable:
                 if self._references[id] == 0 and self._size[id] != NONE:
                     self.n_octets_live -= padded(self._size[id])
                     self._size[id] = NONE
-                    self._start[id] = self.free_head
+                    self._start[id] = cython.cast(cython.uint, (self.free_head - id - ONE) & MASK32)
                     self.free_head = id
                     self.n_live -= 1
         self.n_new = 0
@@ -411,6 +412,21 @@ class AttributeTable:
             if self.n_octets_live * 2 < self.n_used:
                 self._compact()
         return n_before - self.n_live
+
+    def tidy(self):
+        """Have free ids given out again in ascending order, and return the columns (the arena is compact by `sweep`).
+
+        A link is how far the next free id lies beyond the next id: zero in a run of free ids, so that their pages
+        can be given back.
+        """
+        id: cython.uint
+        with cython.nogil:
+            self.free_head = 0
+            for id in range(self.top - 1, 0, -1):
+                if self._size[id] == NONE:
+                    self._start[id] = cython.cast(cython.uint, (self.free_head - id - ONE) & MASK32)
+                    self.free_head = id
+        return self.start_column, self.size_column, self.references_column, self.local_column
 
     # ---- the index --------------------------------------------------------------------------------------------
 
@@ -452,7 +468,7 @@ class AttributeTable:
             slot = (slot + 1) & mask
         if self.free_head != 0:
             id = self.free_head
-            self.free_head = self._start[id]
+            self.free_head = cython.cast(cython.uint, (self._start[id] + id + ONE) & MASK32)
         else:
             id = self.top
             self.top += 1

@@ -79,6 +79,11 @@ class ExportTable:
         return self.source_column
 
     @property
+    def columns(self):
+        """All columns by prefix row."""
+        return self.set_column, self.source_column, self.flags_column, self.chain_column
+
+    @property
     def n_kept(self) -> int:
         """How many former sets are kept, of all rows."""
         return self.n_former

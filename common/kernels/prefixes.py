@@ -18,6 +18,7 @@ import numpy as np
 from common.arrays import allocate, grown
 
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+MASK32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 SIP_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
 SIP_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
 SIP_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
@@ -100,7 +101,7 @@ class PrefixTable:
     seed: cython.ulonglong
     n_rows: cython.uint  # live rows
     top: cython.uint  # one more than the highest row ever given out
-    free_head: cython.uint  # first row of the free list, linked through `hi`; 0 ends it
+    free_head: cython.uint  # first row of the free list, linked through `hi` (see `tidy`); 0 ends it
     following: cython.uint  # the row after the one found last, which is looked at first
     row_mask: cython.uint  # bits of a slot that hold the row
     _hi: cython.ulonglong[::1]
@@ -273,6 +274,24 @@ class PrefixTable:
                     self._remove(rows[i], self._hashes[i - first])
                 first = end
 
+    def tidy(self):
+        """Have free rows given out again in ascending order, make the index as small as it can be, return the columns.
+
+        A link is how far the next free row lies beyond the next row: zero in a run of free rows, so that their pages
+        can be given back.
+        """
+        row: cython.uint
+        with cython.nogil:
+            self.free_head = 0
+            for row in range(self.top - 1, 0, -1):
+                if self._length[row] == FREE:
+                    self._hi[row] = (cython.cast(cython.ulonglong, self.free_head) - row - 1) & MASK32
+                    if self.is_wide:
+                        self._lo[row] = 0
+                    self.free_head = row
+        self._rebuild_slots(max(self.n_rows, 16))
+        return self.hi_column, self.lo_column, self.length_column
+
     # ---- the index --------------------------------------------------------------------------------------------
 
     @cython.cfunc
@@ -371,7 +390,7 @@ class PrefixTable:
             return 0
         row = self.free_head
         if row != 0:
-            self.free_head = cython.cast(cython.uint, self._hi[row])
+            self.free_head = cython.cast(cython.uint, (self._hi[row] + row + 1) & MASK32)
         else:
             row = self.top
             self.top += 1
@@ -413,7 +432,7 @@ class PrefixTable:
                 self._slots[hole] = self._slots[slot]
                 hole = slot
         self._slots[hole] = 0
-        self._hi[row] = self.free_head
+        self._hi[row] = (cython.cast(cython.ulonglong, self.free_head) - row - 1) & MASK32
         self.free_head = row
         self._length[row] = FREE
         self.n_rows -= 1

@@ -28,6 +28,8 @@ import numpy as np
 
 from common.arrays import allocate, grown
 
+MASK32 = cython.declare(cython.longlong, 0xFFFFFFFF)
+ONE = cython.declare(cython.longlong, 1)
 UNCONFIRMED = cython.declare(cython.uchar, 1)
 FREE = cython.declare(cython.uchar, 128)
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # routes whose cache misses overlap
@@ -52,7 +54,7 @@ class RouteTable:
     n_routes: cython.uint  # rows with an attribute set
     n_rows: cython.uint  # rows in chains: live ones and tombstones
     top: cython.uint  # one more than the highest row ever given out
-    free_head: cython.uint  # first row of the free list, linked through `next`; 0 ends it
+    free_head: cython.uint  # first row of the free list, linked through `next` (see `tidy`); 0 ends it
     _prefix: cython.uint[::1]
     _source: cython.uint[::1]
     _attributes: cython.uint[::1]
@@ -292,6 +294,23 @@ class RouteTable:
                     n += 1
         return result[:n]
 
+    def tidy(self):
+        """Have free rows given out again in ascending order, and return the columns.
+
+        A link is how far the next free row lies beyond the next row: zero in a run of free rows, so that their pages
+        can be given back.
+        """
+        row: cython.uint
+        with cython.nogil:
+            self.free_head = 0
+            for row in range(self.top - 1, 0, -1):
+                if self._flags[row] & FREE:
+                    self._next[row] = cython.cast(cython.uint, (self.free_head - row - ONE) & MASK32)
+                    self._source[row] = 0
+                    self.free_head = row
+        columns = (self.prefix_column, self.source_column, self.attributes_column, self.next_column, self.flags_column)
+        return *columns, self.head_column
+
     # ---- chains -----------------------------------------------------------------------------------------------
 
     @cython.cfunc
@@ -342,7 +361,7 @@ class RouteTable:
     def _insert(self, prefix: cython.uint, source: cython.uint) -> cython.uint:
         row: cython.uint = self.free_head
         if row != 0:
-            self.free_head = self._next[row]
+            self.free_head = cython.cast(cython.uint, (self._next[row] + row + ONE) & MASK32)
         else:
             row = self.top
             self.top += 1
@@ -379,7 +398,7 @@ class RouteTable:
             while self._next[before] != row:
                 before = self._next[before]
             self._next[before] = self._next[row]
-        self._next[row] = self.free_head
+        self._next[row] = cython.cast(cython.uint, (self.free_head - row - ONE) & MASK32)
         self.free_head = row
         self._flags[row] = FREE
         self._prefix[row] = 0

@@ -95,6 +95,15 @@ class Plan:
         self._repairs: list[np.ndarray] = []
         self._fit()
 
+    @property
+    def n_rows(self) -> int:
+        """Rows in use."""
+        return self.prefixes.n_prefixes
+
+    def tidy(self) -> list[np.ndarray]:
+        """Put free rows in order and return the columns."""
+        return [*self.prefixes.tidy(), self.wanted, self.installed, self.flags, self.trouble]
+
     # ---- what is wanted -----------------------------------------------------------------------------------------
 
     def expect(self, n_shares: int) -> None:

@@ -33,6 +33,7 @@ from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
 from common.runtime.loop import Timer
 from common.runtime.rights import CAP_NET_ADMIN, CAP_SYS_ADMIN
+from common.runtime.shrinking import Shrinking
 from common.runtime.stage import Context, Stage
 from stages.fib import messages, report
 from stages.fib.installed import InstalledSource
@@ -137,6 +138,7 @@ class FibStage(Stage):
         nexthops = self.kernel.nexthops() if fib.nexthop_objects else None
         self._make_ways(nexthops is not None)
         self.plans = {family: self._make_plan(family) for family in self._families()}
+        Shrinking(self.context.loop, self.context.log, self.plans.values)
         self.next_hops = NextHopTable(self.ways, f"{self.context.seed:x}")
         adopted = self._adopt_objects(nexthops or [])
         self._read_links()

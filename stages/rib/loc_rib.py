@@ -148,6 +148,16 @@ class LocRib:
             if self.attributes.sweep():
                 self.facts.forget(self.attributes.references)
 
+    @property
+    def n_rows(self) -> int:
+        """Rows in use."""
+        return self.routes.n_live
+
+    def tidy(self) -> list[np.ndarray]:
+        """Put free rows in order and return the columns."""
+        tables = [*self.prefixes.tidy(), *self.routes.tidy(), *self.attributes.tidy()]
+        return [*tables, self.decision.best, self.decision.reason, self.journal.last]
+
     # ---- what goes out ----------------------------------------------------------------------------------------
 
     def sizes_of_best(self, rows: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from common.config.expected import expected_routes
 from common.config.schema import Config
 from common.config.sharing import decode_share, share_of, worker_of
 from common.runtime.log import event
+from common.runtime.shrinking import Shrinking
 from common.runtime.stage import Context, Stage
 from stages.rib.feed import Feed, Work
 from stages.rib.loc_rib import ALL, BEST, INSTALLED, MULTIPATH, VIEWS, LocRib
@@ -61,6 +62,7 @@ class Rib(Stage):
             self._follow_speaker(speaker)
         if self.config.fib.enabled:
             bus.follow("fib", "0", NEXTHOPS, self._on_next_hops)
+        Shrinking(loop, self.context.log, self.loc_ribs.values)
         loop.call_later(self.config.graceful_restart.selection_deferral_s, self._on_fill_limit)
 
     def step(self) -> bool:

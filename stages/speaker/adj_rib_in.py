@@ -92,6 +92,15 @@ class AdjRibIn:
             self.attributes.sweep()
 
     @property
+    def n_rows(self) -> int:
+        """Rows in use."""
+        return self.routes.n_live
+
+    def tidy(self) -> list[np.ndarray]:
+        """Put free rows in order and return the columns."""
+        return [*self.prefixes.tidy(), *self.routes.tidy(), *self.attributes.tidy(), self.journal.last]
+
+    @property
     def has_garbage(self) -> bool:
         """Whether `collect` has not looked at everything yet."""
         return not self.journal.is_swept(self.journal.head)

@@ -36,6 +36,7 @@ from common.runtime.log import event
 from common.runtime.loop import Timer
 from common.runtime.processes import is_reserved
 from common.runtime.rights import CAP_NET_BIND_SERVICE
+from common.runtime.shrinking import Shrinking
 from common.runtime.stage import Context, Stage
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.control import Questions
@@ -142,6 +143,11 @@ class Speaker(Stage):
         self._listen()
         for config in self._configs(self.config):
             self.neighbors.add(config, self._settings(self.config, config))
+        Shrinking(
+            self.context.loop,
+            self.context.log,
+            lambda: [*self.tables.values(), *(group.adj_rib_out for group in self.groups)],
+        )
         export_metrics(self)
 
     def _recall(self) -> None:

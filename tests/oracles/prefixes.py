@@ -23,3 +23,6 @@ class PrefixTable:
         for row in rows:
             self.row_of = {prefix: other for prefix, other in self.row_of.items() if other != row}
             self.released.append(row)
+
+    def tidy(self) -> None:
+        self.released.sort(reverse=True)

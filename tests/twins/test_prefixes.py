@@ -50,6 +50,10 @@ def test_gives_rows_as_the_oracle(twin, is_wide, seed, steps):
         released = live[::nth].copy()
         table.release(released)
         model.release(released.tolist())
+        if nth == 3:
+            columns_of_all = table.tidy()
+            model.tidy()
+            assert len(columns_of_all[0]) == len(columns_of_all[2]) == table.capacity
         assert (table.n_prefixes, table.row_limit) == (len(model.row_of), model.row_limit)
         assert table.longest_run() <= len(model.row_of)
 

@@ -21,6 +21,7 @@ steps = st.one_of(
     st.tuples(st.just("mark_unconfirmed"), sources),
     st.tuples(st.just("sweep_unconfirmed"), sources),
     st.tuples(st.just("unlink"), st.integers(1, 3)),
+    st.tuples(st.just("tidy"), st.none()),
 )
 
 
@@ -56,6 +57,10 @@ class Both:
         parts = [(0, middle), (middle, 0xFFFFFFFF)]
         rows = [self.table.purge(u32(of), self.references, first, end) for first, end in parts]
         self.check_withdrawn(np.concatenate(rows), self.model.purge(of))
+
+    def tidy(self, _) -> None:
+        """What is checked afterwards is as if nothing had been done."""
+        assert len(self.table.tidy()) == 6
 
     def mark_unconfirmed(self, of) -> None:
         self.table.mark_unconfirmed(u32(of))

@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
-from common.arrays import allocate, grown
+from common.arrays import PAGE_OCTETS, allocate, give_back, grown
 
 # Run by itself: in a process that has freed memory before, a column may get pages it had already.
 COUNT_FIRST_TOUCHES = """
@@ -37,3 +38,19 @@ def test_only_populated_columns_take_their_memory_at_once():
     run = subprocess.run([sys.executable, "-c", COUNT_FIRST_TOUCHES], capture_output=True, text=True, check=True)
     lazy, eager, spare = map(int, run.stdout.split())
     assert eager > lazy + 8 and eager > spare + 8
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64])
+def test_pages_of_zeros_are_given_back_and_nothing_changes(kind):
+    """All that holds zeros only is given back, whatever lies between; what the column says is as before."""
+    n_items = 64 * PAGE_OCTETS
+    column = allocate(n_items, kind)
+    column[:] = 1
+    column[1000:] = 0
+    column[n_items // 2] = 7
+    expected = column.copy()
+    n_given = give_back(column)
+    assert column.nbytes - 16 * PAGE_OCTETS < n_given + 1000 * column.itemsize <= column.nbytes
+    assert np.array_equal(column, expected)
+    column[-1] = 9
+    assert column[-1] == 9 and give_back(allocate(10, kind)) == 0
