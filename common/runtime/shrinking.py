@@ -25,7 +25,7 @@ class Shrinkable(Protocol):
     """A table as its owner has it."""
 
     @property
-    def n_rows(self) -> int:
+    def n_used(self) -> int:
         """Rows in use."""
 
     def tidy(self) -> Iterable[np.ndarray]:
@@ -47,11 +47,11 @@ class Shrinking:
 
     def _look(self) -> None:
         tables = {id(table): table for table in self._tables()}
-        self._most = {key: max(self._most.get(key, 0), table.n_rows) for key, table in tables.items()}
-        sparse = {key for key, table in tables.items() if MIN_ROWS <= self._most[key] >= SPARSE * table.n_rows}
+        self._most = {key: max(self._most.get(key, 0), table.n_used) for key, table in tables.items()}
+        sparse = {key for key, table in tables.items() if MIN_ROWS <= self._most[key] >= SPARSE * table.n_used}
         for key in sparse & self._sparse:
             self._columns += tables[key].tidy()
-            self._most[key] = tables[key].n_rows
+            self._most[key] = tables[key].n_used
         self._sparse = sparse
         if self._columns:
             self._loop.call_later(0, self._give_back)

@@ -96,7 +96,7 @@ class Plan:
         self._fit()
 
     @property
-    def n_rows(self) -> int:
+    def n_used(self) -> int:
         """Rows in use."""
         return self.prefixes.n_prefixes
 

@@ -149,7 +149,7 @@ class LocRib:
                 self.facts.forget(self.attributes.references)
 
     @property
-    def n_rows(self) -> int:
+    def n_used(self) -> int:
         """Rows in use."""
         return self.routes.n_live
 

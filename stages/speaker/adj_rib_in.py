@@ -92,13 +92,13 @@ class AdjRibIn:
             self.attributes.sweep()
 
     @property
-    def n_rows(self) -> int:
+    def n_used(self) -> int:
         """Rows in use."""
         return self.routes.n_live
 
     def tidy(self) -> list[np.ndarray]:
-        """Put free rows in order and return the columns."""
-        return [*self.prefixes.tidy(), *self.routes.tidy(), *self.attributes.tidy(), self.journal.last]
+        """Put free rows in order and return the columns, without those of the prefixes."""
+        return [*self.routes.tidy(), *self.attributes.tidy(), self.journal.last]
 
     @property
     def has_garbage(self) -> bool:

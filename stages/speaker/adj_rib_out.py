@@ -282,13 +282,13 @@ class AdjRibOut:
         return np.uint32(self.journal.head & 0xFFFFFFFF) - self.journal.last[rows]
 
     @property
-    def n_rows(self) -> int:
+    def n_used(self) -> int:
         """Rows in use."""
         return self.exports.n_routes
 
     def tidy(self) -> list[np.ndarray]:
-        """Put free rows in order and return the columns."""
-        columns = [*self.prefixes.tidy(), *self.attributes.tidy(), *self.exports.columns, self.journal.last]
+        """Put free rows in order and return the columns, without those of the prefixes."""
+        columns = [*self.attributes.tidy(), *self.exports.columns, self.journal.last]
         return columns + [member.told for member in self.members.values()]
 
     @property

@@ -47,6 +47,11 @@ class SharedPrefixes(PrefixTable):
                 rows = rows[~user.needs(rows)]
         super().release(rows)
 
+    @property
+    def n_used(self) -> int:
+        """Rows in use."""
+        return self.n_prefixes
+
     def collect(self) -> None:
         """Release some of what users who have left had."""
         rows, self._left = self._left[:LEFT_ROWS_PER_TURN], self._left[LEFT_ROWS_PER_TURN:]

@@ -143,11 +143,7 @@ class Speaker(Stage):
         self._listen()
         for config in self._configs(self.config):
             self.neighbors.add(config, self._settings(self.config, config))
-        Shrinking(
-            self.context.loop,
-            self.context.log,
-            lambda: [*self.tables.values(), *(group.adj_rib_out for group in self.groups)],
-        )
+        Shrinking(self.context.loop, self.context.log, self._all_tables)
         export_metrics(self)
 
     def _recall(self) -> None:
@@ -618,9 +614,12 @@ class Speaker(Stage):
             self.is_reading_paused = False
             self.neighbors.resume_reading()
 
+    def _all_tables(self) -> list:
+        """Return the tables of routes, and then those of prefixes that they share."""
+        return [*self.tables.values(), *(group.adj_rib_out for group in self.groups), *self.prefixes.values()]
+
     def _has_garbage(self) -> bool:
-        collected = [*self.tables.values(), *(group.adj_rib_out for group in self.groups), *self.prefixes.values()]
-        return any(table.has_garbage for table in collected)
+        return any(table.has_garbage for table in self._all_tables())
 
     def _collect(self) -> None:
         self._collecting = None
