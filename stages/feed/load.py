@@ -21,7 +21,7 @@ from stages.feed.source import Ready, Source
 
 TURN_S = 0.05
 CONNECT_S = 10.0
-RETRY_S = 0.5
+RETRY_S = 0.2
 PROGRESS_S = 0.1
 SETTLED_S = 1.0
 QUIET_S = 0.15  # nothing heard for so long: a good time to judge
