@@ -34,11 +34,11 @@ def populated() -> Iterator[None]:
         _is_populating = before
 
 
-def allocate(n_items: int, dtype, is_spare: bool = False) -> np.ndarray:
-    """Return a column of zeros; most of a spare one may never be used, so it is not populated."""
+def allocate(n_items: int, dtype, n_spare: int = 0) -> np.ndarray:
+    """Return a column of zeros; the last `n_spare` items may never be used, so they are not populated."""
     column = np.zeros(n_items, dtype)
-    if _is_populating and not is_spare:
-        column.view(np.uint8)[::PAGE_OCTETS] = 0
+    if _is_populating:
+        column[: n_items - n_spare].view(np.uint8)[::PAGE_OCTETS] = 0
     return column
 
 

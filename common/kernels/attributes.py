@@ -31,7 +31,7 @@ ONE = cython.declare(cython.longlong, 1)
 UNIT = cython.declare(cython.Py_ssize_t, 4)  # sets start at multiples of this, so 32 bits reach 16 GiB
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # sets whose index slots are fetched ahead together
 
-TYPICAL_OCTETS = 56  # of a set, to size the arena beforehand
+TYPICAL_OCTETS = 56  # of a set, to size the arena beforehand; there is room for twice as many
 SWEEP_OCTETS = cython.declare(cython.Py_ssize_t, 16777216)  # of new sets, which may be large ones, make a sweep due
 
 
@@ -208,11 +208,12 @@ class AttributeTable:
         self.size_column = allocate(0, np.uint32)
         self.references_column = allocate(0, np.uint32)
         self.local_column = allocate(0, np.uint32)
-        self.arena_column = allocate(0, np.uint8)
+        n_octets: cython.Py_ssize_t = max(capacity, 16) * TYPICAL_OCTETS
+        self.arena_column = allocate(2 * n_octets, np.uint8, n_octets)
+        self._arena = memoryview(self.arena_column)
         self.new_ids_column = allocate(0, np.uint32)
         self._tags = memoryview(allocate(BLOCK, np.uint32))
         self._resize_ids(max(capacity, 16))
-        self._resize_arena(max(capacity, 16) * TYPICAL_OCTETS)
         self._slots = memoryview(allocate(64, np.uint64))
         self._rebuild_slots(max(capacity, 16))
 

@@ -48,7 +48,7 @@ class Journal:
         self.next_sequence = first
         self.floor = first
         self.swept = first
-        self._ring = memoryview(allocate(1 << capacity_power, np.uint32, True))
+        self._ring = memoryview(allocate(1 << capacity_power, np.uint32, 1 << capacity_power))
         self.last_column = allocate(1024, np.uint32)
         self._last = memoryview(self.last_column)
 

@@ -4,6 +4,7 @@ Owns nothing; reads /proc and the limits of resources.
 """
 
 import contextlib
+import ctypes
 import os
 import resource
 
@@ -13,6 +14,11 @@ RESERVED_DESCRIPTORS = 4096
 ZeroMQ ends the process when it gets none for one that connects, and takes in many before it is known of the first.
 """
 MAX_DESCRIPTORS = 1 << 16
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT_OCTETS = 8 << 20
+"""Freed memory that is not given back to the kernel: what batches take, again and again."""
+MAPPED_OCTETS = 4 << 20
+"""Allocations from this size on, which are tables, have pages of their own and are given back."""
 
 
 def raise_descriptor_limit() -> None:
@@ -22,6 +28,17 @@ def raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep the memory of batches for the next ones: the kernel has to clear each page it gives.
+
+    Only the GNU library can be told so (mallopt(3)); others do what they do.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_TRIM_THRESHOLD, KEPT_OCTETS)
+        mallopt(M_MMAP_THRESHOLD, MAPPED_OCTETS)
 
 
 def take_precedence(nice: int) -> None:

@@ -31,7 +31,7 @@ from common.runtime.log import LEVELS, Log, event
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.notify import Notifier
-from common.runtime.processes import memory_octets, raise_descriptor_limit, take_precedence
+from common.runtime.processes import keep_freed_memory, memory_octets, raise_descriptor_limit, take_precedence
 from common.runtime.recorder import Recorder
 from common.runtime.rights import keep_only
 
@@ -359,6 +359,7 @@ def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder
     """
     set_title(f"hr-{name}.{instance}")
     raise_descriptor_limit()
+    keep_freed_memory()
     take_precedence(stage_class(name).NICE)
     missing = confine(stage_class(name), config) if os.geteuid() == 0 else []
     context = make_context(config, name, instance, recorder)

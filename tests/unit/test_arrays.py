@@ -22,7 +22,7 @@ def faults(*more):
 columns = []
 lazy = faults()
 with populated():
-    print(lazy, faults(), faults(True))
+    print(lazy, faults(), faults(1 << 23))
 """
 
 
