@@ -21,7 +21,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import topology  # noqa: E402
-from bench.routers import ROUTERS, Router  # noqa: E402
+from bench.routers import ROUTERS, Router, sharing_headrace  # noqa: E402
 
 
 class Feed:
@@ -156,6 +156,14 @@ def show(results: dict) -> None:
             print(f"{scenario}: {name}: {json.dumps(figures)}")
 
 
+def show_cost(results: dict, name: str) -> None:
+    """Print what it costs to share out the work: the CPU time of all processes, as a part of that with one of each."""
+    for scenario, by_router in results["loads"].items():
+        if "headrace" in by_router:
+            ratio = by_router[name]["cpu_s"] / by_router["headrace"]["cpu_s"]
+            print(f"{scenario}: {name}: {ratio:.2f} of the CPU time with one of each")
+
+
 @click.command()
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--neighbors", default="1,4", show_default=True, help="How many senders, separated by commas.")
@@ -163,12 +171,19 @@ def show(results: dict) -> None:
 @click.option("--routers", default="headrace,bird", show_default=True)
 @click.option("--with-kernel", is_flag=True, help="Routes go into the kernel of the router's namespace too.")
 @click.option("--probes", default=1000, show_default=True, help="Single changes measured alone; 0: none.")
+@click.option("--rib-shards", default=1, help="Measure beside it a Headrace with so many ribs,")
+@click.option("--policy-workers", default=1, help="so many policy stages,")
+@click.option("--exporters", default=1, help="and so many exporters; prints what sharing out costs.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
-def main(rounds, neighbors, size, routers, with_kernel, probes, json_path):
+def main(rounds, neighbors, size, routers, with_kernel, probes, rib_shards, policy_workers, exporters, json_path):
     """Measure the pipeline beside BIRD; needs root (network namespaces)."""
     if os.geteuid() != 0:
         raise click.ClickException("run as root: the benchmark makes network namespaces")
     kinds = [ROUTERS[name] for name in routers.split(",") if ROUTERS[name].is_installed()]
+    instances = {"rib": rib_shards, "policy": policy_workers, "exporter": exporters}
+    instances = {stage: count for stage, count in instances.items() if count > 1}
+    if instances:
+        kinds.append(sharing_headrace(**instances))
     results = {
         "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
         "versions": {kind.name: kind.version() for kind in kinds},
@@ -188,6 +203,8 @@ def main(rounds, neighbors, size, routers, with_kernel, probes, json_path):
         for scenario, while_loading in (("alone", False), ("while loading", True)):
             results["probes"][scenario] = {kind.name: probe_once(kind, size, probes, while_loading) for kind in kinds}
     show(results)
+    if instances:
+        show_cost(results, kinds[-1].name)
     if json_path:
         json_path.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from bench import topology
 
@@ -55,7 +56,7 @@ class Router:
         self.site = topology.site(number)
         self.peers = senders_and_listener(n_senders) if peers is None else peers
         self.with_kernel = with_kernel
-        self.directory = Path(tempfile.mkdtemp(prefix=f"headrace-bench-{self.name}-"))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"headrace-bench-{self.name.partition(',')[0]}-"))
         self.process: subprocess.Popen | None = None
 
     @classmethod
@@ -189,6 +190,7 @@ class Headrace(Router):
     """Headrace as `headrace run` starts it."""
 
     name = "headrace"
+    instances: ClassVar[dict[str, int]] = {}  # how many of a stage there are, where it is not one
 
     @classmethod
     def is_installed(cls) -> bool:
@@ -210,6 +212,8 @@ class Headrace(Router):
             "[fib]", f"enabled = {str(self.with_kernel).lower()}",
             "[status]", 'listen = "127.0.0.1:8179"',
         ]  # fmt: skip
+        for stage, count in self.instances.items():
+            lines += [f"[{stage}]", f"instances = {count}"]
         for peer in self.peers:
             lines += self._neighbor(peer)
         path = self.directory / "headrace.toml"
@@ -232,6 +236,12 @@ class Headrace(Router):
     def process_name(self, pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().split()
         return " ".join(words)[:60]
+
+
+def sharing_headrace(**instances: int) -> type[Headrace]:
+    """Return a Headrace with so many instances of some stages."""
+    name = "+".join(f"{count} {stage}" for stage, count in instances.items())
+    return type("SharingHeadrace", (Headrace,), {"name": f"headrace, {name}", "instances": instances})
 
 
 class Frr(Router):
