@@ -131,6 +131,10 @@ class JournalSource(Source):
     def epoch(self) -> str:
         return self._epoch
 
+    @property
+    def is_shared(self) -> bool:
+        return self._share > 1
+
     def read(self, position: Position, max_octets: int) -> list[Batch]:
         """Return what follows `position`; see the drawing above."""
         journal = self._journal

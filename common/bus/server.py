@@ -57,6 +57,11 @@ class Source(Protocol):
         """
         return []
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is one of several that share out a table."""
+        return False
+
     def has_more(self, position: Position) -> bool:
         """Tell whether `read` is to be asked again at once, for a reader that has just been sent something."""
         return True
@@ -114,10 +119,14 @@ class Server:
     def pump(self) -> bool:
         """Send to each reader that has credit and is not in step; return whether there is more to send at once.
 
-        Called at the end of every turn of the loop, so nothing waits for a timer. Each reader has one read a pump.
+        Called at the end of every turn of the loop, so nothing waits for a timer. Each reader has one read a pump; of
+        those that share out a table, only the first for whom there is something: what a table brings is sent in no more
+        batches, however many share it.
         """
         order = self._order
         is_more = False
+        served: set[str] = set()
+        following = -1
         octets_left = MAX_PUMP_OCTETS
         for _ in range(len(order)):
             if self._next >= len(order):
@@ -129,10 +138,18 @@ class Server:
             reader = order[self._next]
             self._next += 1
             if reader.credit > 0:
+                if served and reader.source.is_shared and reader.request.channel in served:
+                    is_more = is_more or reader.source.has_more(reader.position)
+                    continue
                 n_octets = self._serve(reader)
                 if n_octets:
                     octets_left -= n_octets
                     is_more = is_more or (reader.credit > 0 and reader.source.has_more(reader.position))
+                    if reader.source.is_shared and reader.silent is None:
+                        served.add(reader.request.channel)
+                        following = self._next
+        if following >= 0:
+            self._next = following
         return is_more
 
     def readers(self) -> list[dict[str, Any]]:

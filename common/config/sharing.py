@@ -5,7 +5,7 @@ Owns the rules. Never knows who is there: instances are those of the configurati
 | stage    | shares out                                          | rule                                             |
 |----------|-----------------------------------------------------|--------------------------------------------------|
 | speaker  | neighbors                                           | each names its own                               |
-| rib      | prefixes                                            | a hash of the prefix (common/bus/shards.py)      |
+| rib      | prefixes                                            | a hash of the prefix (common/kernels/shares.py)  |
 | policy   | streams: family, speaker, rib                       | the sum of their places, around the instances    |
 | exporter | streams: family, group of neighbors, rib            | the same                                         |
 """

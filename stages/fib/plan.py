@@ -15,11 +15,11 @@ import numpy as np
 from common.arrays import allocate, grown
 from common.bus.batch import Batch
 from common.bus.schema import BestChanges
-from common.bus.shards import is_in_share
 from common.config.sharing import WHOLE, Share
 from common.kernels import netlink
 from common.kernels import plan as steps
 from common.kernels.prefixes import PrefixTable
+from common.kernels.shares import is_in_share
 from stages.fib.messages import Gateway
 from stages.fib.sender import UNANSWERED
 from stages.fib.ways import Consequence, Ways
@@ -194,7 +194,7 @@ class Plan:
 
     def _is_of(self, share: Share, limit: int) -> np.ndarray | np.bool_:
         """Tell of each row below a limit whether its prefix belongs to a share."""
-        return np.True_ if share.count == 1 else is_in_share(share, self.prefixes.hi(slice(limit)), self.is_wide)
+        return np.True_ if share.count == 1 else is_in_share(*share, self.prefixes.hi(slice(limit)), self.is_wide)
 
     # ---- what the kernel is found to have -----------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from common.bus.batch import Batch
-from common.bus.shards import is_in_share
 from common.config.sharing import WHOLE, Share
 from common.kernels.prefixes import PrefixTable
+from common.kernels.shares import is_in_share
 
 Prefixes = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -56,7 +56,7 @@ class Installed:
         """Return the rows of this rib's prefixes."""
         if self._share.count == 1:
             return columns
-        is_mine = is_in_share(self._share, columns["hi"], self._is_wide)
+        is_mine = is_in_share(*self._share, columns["hi"], self._is_wide)
         return {name: column[is_mine] if len(column) else column for name, column in columns.items()}
 
     def _empty(self) -> PrefixTable:

@@ -50,7 +50,9 @@ class LocRib:
         self.family = family
         self.sources = Sources()
         self.prefixes = PrefixTable(family.is_wide, seed, max(expected_prefixes, 1024))
-        self.attributes = AttributeTable(seed, max(expected_routes // PREFIXES_PER_SET, 1024))
+        # Where prefixes are shared out, a set is in two shares on average.
+        n_sets = expected_routes // PREFIXES_PER_SET * min(share.count, 2)
+        self.attributes = AttributeTable(seed, max(n_sets, 1024))
         self.routes = RouteTable(max(expected_routes, 1024))
         self.facts = SetFacts(seed, self.attributes.capacity)
         self.decision = Decision(self.facts, self.prefixes.capacity)

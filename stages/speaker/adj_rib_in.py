@@ -7,8 +7,8 @@ never decides about a route. RFC 4271 §3.2.
 import numpy as np
 
 from common.bgp.constants import Family
-from common.bus.shards import is_in_share
 from common.config.sharing import Share
+from common.kernels import shares
 from common.kernels.attributes import AttributeTable
 from common.kernels.journal import Journal
 from common.kernels.routes import RouteTable
@@ -126,8 +126,8 @@ class AdjRibIn:
 
     def rows_of_share(self, share: Share, rows: np.ndarray) -> np.ndarray:
         """Return those of some rows whose prefix is of one share, where ribs share them out."""
-        hi = self.prefixes.hi(self.routes.prefix[rows])
-        return rows[is_in_share(share, hi, self.family.is_wide)]
+        hi = self.prefixes.hi(slice(None))
+        return shares.rows_in_share(*share, rows, self.routes.prefix, hi, self.family.is_wide)
 
     def gather(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
         """Return (columns, meta) of a RouteChanges batch: the state of these routes now; none that are gone in a

@@ -14,12 +14,12 @@ import numpy as np
 from common.arrays import allocate, grown, n_within
 from common.bgp.constants import Family
 from common.bus.batch import Batch
-from common.bus.shards import is_in_share
 from common.config.sharing import WHOLE, Share
 from common.kernels import pack
 from common.kernels.attributes import AttributeTable
 from common.kernels.exports import ExportTable
 from common.kernels.journal import Journal
+from common.kernels.shares import is_in_share
 from stages.speaker.prefixes import SharedPrefixes, is_used
 
 # Rows a member is told in one go at most, octets that they are to fill about, and octets packed at a time.
@@ -158,7 +158,7 @@ class AdjRibOut:
         """Tell of each prefix row whether it belongs to a share (uint8); None: all do."""
         if share.count == 1:
             return None
-        return is_in_share(share, self.prefixes.hi(slice(None)), self.family.is_wide).view(np.uint8)
+        return is_in_share(*share, self.prefixes.hi(slice(None)), self.family.is_wide).view(np.uint8)
 
     def _recover_members(self) -> None:
         """Have members that the journal has left behind told the table again, and withdraw what they hold and is gone.

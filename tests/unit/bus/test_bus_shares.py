@@ -5,8 +5,8 @@ import pytest
 
 from common.bgp.constants import Family
 from common.bus.batch import START, UNSENT
-from common.bus.shards import is_in_share
 from common.config.sharing import Share
+from common.kernels.shares import is_in_share
 from stages.feed.synthetic import make_prefixes
 
 CHANNEL = "adj-rib-in/ipv4-unicast"
@@ -20,7 +20,7 @@ def hi_of(*addresses: str) -> np.ndarray:
 def test_shares_never_change():
     """Processes of any age, on any machine, come to the same share."""
     hi = hi_of("0.0.0.0", "10.0.0.0", "192.0.2.0", "198.51.100.0", "203.0.113.0", "8.8.8.0")
-    shares = [is_in_share(Share(index, 4), hi, False).tolist() for index in range(4)]
+    shares = [is_in_share(*Share(index, 4), hi, False).tolist() for index in range(4)]
     assert [each.index(True) for each in zip(*shares, strict=True)] == [0, 3, 3, 3, 2, 1]
 
 
@@ -29,7 +29,7 @@ def test_shares_never_change():
 def test_each_prefix_is_in_one_share_and_shares_are_alike(family, n_shares):
     """The shares of a table are disjoint, are all of it, and none is a tenth larger than it should be."""
     hi, _, _ = make_prefixes(family, 100_000, seed=5)
-    shares = np.stack([is_in_share(Share(index, n_shares), hi, family.is_wide) for index in range(n_shares)])
+    shares = np.stack([is_in_share(*Share(index, n_shares), hi, family.is_wide) for index in range(n_shares)])
     assert (shares.sum(axis=0) == 1).all()
     assert shares.sum(axis=1).max() < 1.1 * 100_000 / n_shares
 
@@ -37,7 +37,7 @@ def test_each_prefix_is_in_one_share_and_shares_are_alike(family, n_shares):
 def test_neighboring_prefixes_are_in_one_share():
     """Prefixes that agree in their upper bits are together, whatever their length."""
     hi = hi_of(*(f"10.1.{n}.0" for n in range(16)))
-    assert is_in_share(Share(0, 2), hi, False).sum() in (0, 16)
+    assert is_in_share(*Share(0, 2), hi, False).sum() in (0, 16)
 
 
 class Sharing:
@@ -111,3 +111,18 @@ def test_a_reader_that_is_not_told_goes_on_after_its_connection_broke(sharing):
     sharing.world.hub.drop("ipc:///run/speaker.0.bus")
     sharing.world.settle()
     assert sharing.copies[1].values == {3: 5} and sharing.copies[0].values == {2: 39}
+
+
+def test_readers_of_a_shared_table_take_turns(sharing):
+    """What a table brings while it is busy is sent in as many batches as to one reader, in turns, and all of it."""
+    n_before = [len(copy.batches) for copy in sharing.copies]
+    server = sharing.owner.server
+    for turn in range(6):
+        for row in (2, 3):
+            sharing.owner.put(row, turn + 1)
+        server.pump()
+    sharing.world.loops["policy"].turn(0)
+    n_sent = [len(copy.batches) - n for copy, n in zip(sharing.copies, n_before, strict=True)]
+    assert n_sent == [3, 3]
+    sharing.world.settle()
+    assert sharing.copies[0].values == {2: 6} and sharing.copies[1].values == {3: 6}
