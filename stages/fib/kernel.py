@@ -92,7 +92,8 @@ class Kernel:
     def request(self, make) -> tuple[int, str]:
         """Send the one request `make(sequence)` and return the kernel's answer: (errno or 0, its words).
 
-        What routes were begun before are in the kernel by then: the order of all requests is that of the calls.
+        What routes were begun before are in the kernel by then: the order of all requests is that of the calls. (And
+        kernels from 6.16 on may crash where an object changes while IPv6 routes on it come or go: CVE-2026-74562.)
         """
         self.wait()
         sequence = self._take_sequence()

@@ -608,13 +608,14 @@ class FibStage(Stage):
         is_more = False
         if self.context.clock.monotonic() >= self._paused_until:
             is_more = self._take_turns()
+            self._account()
         elif self.n_queued:
             self._wake_at(self._paused_until)
         if self.n_queued < QUEUE_LIMIT:
             self._grant()
         if not self.n_queued and not self.kernel.n_on_the_way:
             self._note_in_step()
-        return is_more
+        return is_more or bool(self._refusals)
 
     @property
     def n_queued(self) -> int:
