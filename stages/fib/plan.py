@@ -100,6 +100,11 @@ class Plan:
         """Rows in use."""
         return self.prefixes.n_prefixes
 
+    @property
+    def n_ever(self) -> int:
+        """Rows that have ever been in use, about."""
+        return self.prefixes.row_limit
+
     def tidy(self) -> list[np.ndarray]:
         """Put free rows in order and return the columns."""
         return [*self.prefixes.tidy(), self.wanted, self.installed, self.flags, self.trouble]

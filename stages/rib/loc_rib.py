@@ -155,6 +155,11 @@ class LocRib:
         """Rows in use."""
         return self.routes.n_live
 
+    @property
+    def n_ever(self) -> int:
+        """Rows that have ever been in use, about."""
+        return self.routes.row_limit
+
     def tidy(self) -> list[np.ndarray]:
         """Put free rows in order and return the columns."""
         tables = [*self.prefixes.tidy(), *self.routes.tidy(), *self.attributes.tidy()]

@@ -96,6 +96,11 @@ class AdjRibIn:
         """Rows in use."""
         return self.routes.n_live
 
+    @property
+    def n_ever(self) -> int:
+        """Rows that have ever been in use, about."""
+        return self.routes.row_limit
+
     def tidy(self) -> list[np.ndarray]:
         """Put free rows in order and return the columns, without those of the prefixes."""
         return [*self.routes.tidy(), *self.attributes.tidy(), self.journal.last]

@@ -286,6 +286,11 @@ class AdjRibOut:
         """Rows in use."""
         return self.exports.n_routes
 
+    @property
+    def n_ever(self) -> int:
+        """Rows that have ever been in use, about."""
+        return self.prefixes.row_limit
+
     def tidy(self) -> list[np.ndarray]:
         """Put free rows in order and return the columns, without those of the prefixes."""
         columns = [*self.attributes.tidy(), *self.exports.columns, self.journal.last]

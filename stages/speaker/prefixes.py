@@ -52,6 +52,11 @@ class SharedPrefixes(PrefixTable):
         """Rows in use."""
         return self.n_prefixes
 
+    @property
+    def n_ever(self) -> int:
+        """Rows that have ever been in use."""
+        return self.row_limit
+
     def collect(self) -> None:
         """Release some of what users who have left had."""
         rows, self._left = self._left[:LEFT_ROWS_PER_TURN], self._left[LEFT_ROWS_PER_TURN:]

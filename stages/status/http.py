@@ -11,6 +11,9 @@ from waitress import wasyncore
 
 HTTP_THREADS = 4
 MAX_CONNECTIONS = 100
+# Connections left when there are too many: the oldest with no request in work go, so that nobody keeps others out.
+LEFT_CONNECTIONS = 75
+IDLE_S = 30
 LOOK_EVERY_S = 0.2  # whether it is to end
 CLOSE_TIME_S = 3.0
 
@@ -30,6 +33,7 @@ class HttpServer:
             port=port,
             threads=HTTP_THREADS,
             connection_limit=MAX_CONNECTIONS,
+            channel_timeout=IDLE_S,
             ident=None,
         )
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -46,10 +50,18 @@ class HttpServer:
     def _run(self) -> None:
         try:
             while not self._is_ending.is_set():
+                if len(self._sockets) >= MAX_CONNECTIONS - 1:
+                    self._make_room()
                 wasyncore.loop(timeout=LOOK_EVERY_S, use_poll=True, map=self._sockets, count=1)
         finally:
             self._server.task_dispatcher.shutdown()
             wasyncore.close_all(self._sockets)
+
+    def _make_room(self) -> None:
+        idle = [channel for channel in self._server.active_channels.values() if not channel.requests]
+        idle.sort(key=lambda channel: channel.creation_time)
+        for channel in idle[: max(0, len(self._sockets) - LEFT_CONNECTIONS)]:
+            channel.handle_close()
 
 
 def split_address(text: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from common.kernels import attributes, uncompiled
 from common.runtime.clock import ManualClock
 from common.runtime.log import Log
 from common.runtime.loop import Loop
-from common.runtime.shrinking import LOOK_S, Shrinking
+from common.runtime.shrinking import LOOK_S, N_LOOKS, Shrinking
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.prefixes import SharedPrefixes
 from stages.speaker.sources import Source, Sources
@@ -91,11 +91,10 @@ def test_a_table_that_was_full_gives_most_of_its_memory_back(world):
     world.announce(0, 0, N)
     world.announce(1, N, 500)
     left = routes_of(world)[N:]
-    world.wait(3)
     world.lose("large")
-    world.wait(1)
+    world.wait(N_LOOKS - 1)
     assert not world.n_given
-    world.wait(2)
+    world.wait(1)
     assert world.n_given == 1
     assert routes_of(world) == left
     columns = [*world.table.tidy(), *world.prefixes.tidy()]
@@ -114,9 +113,11 @@ def test_a_neighbor_that_is_soon_back_finds_the_memory_there(world):
     world.announce(0, 0, N)
     world.wait(2)
     world.lose("large")
-    world.wait(1)
+    world.wait(N_LOOKS - 1)
     world.announce(0, 0, N)
-    world.wait(5)
+    world.wait(N_LOOKS)
+    world.lose("large")
+    world.wait(N_LOOKS - 1)
     assert world.n_given == 0
 
 

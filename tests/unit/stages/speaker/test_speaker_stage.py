@@ -305,6 +305,17 @@ def test_keepalives_keep_time(router):
     assert peer.take(3)[0] == 4
 
 
+def test_a_clock_that_jumps_costs_no_session_that_has_kept_time(router):
+    """After this process was stopped for minutes, what peers sent meanwhile counts before what has run out."""
+    kept, silent = router.peer("a").open(), router.peer("b").open()
+    router.run_until_quiet()
+    kept.sock.sendall(KEEPALIVE + update({"10.1.0.0/24": PATH_A}))
+    router.clock.advance(400.0)
+    assert silent.take(3)[0] == 4
+    router.run_until(lambda: router.reader.prefixes("a"))
+    assert router.speaker.neighbors.get("a").is_established
+
+
 def test_reading_stops_while_the_bus_is_behind(router, monkeypatch):
     """When nobody reads the bus the peers are read no more; sessions live on, and reading goes on afterwards."""
     monkeypatch.setattr("stages.speaker.stage.MAX_BACKLOG", 50)

@@ -15,6 +15,7 @@ from common.runtime.log import Log
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.stage import Context, Skeleton
+from stages.status.http import MAX_CONNECTIONS
 from stages.status.stage import StatusStage
 
 
@@ -55,3 +56,17 @@ def test_the_page_and_its_data_are_served(url):
     assert "<title>Headrace</title>" in get(f"{url}/")
     assert json.loads(get(f"{url}/api/v1/stages"))["stages"] == []
     assert "headrace_status_answering_flag" in get(f"{url}/metrics")
+
+
+def test_connections_that_ask_nothing_keep_nobody_out(url):
+    """However many connections bring half a request, the page is served."""
+    port = int(url.rpartition(":")[2])
+    held = []
+    try:
+        for _ in range(3 * MAX_CONNECTIONS):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=5))
+            held[-1].sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Half: ")
+        assert "<html" in get(url)
+    finally:
+        for each in held:
+            each.close()
