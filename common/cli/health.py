@@ -12,7 +12,13 @@ from common.cli.asking import asks_router, find_router
 
 @click.command()
 @click.argument("stage")
-@click.option("--instance", default="0", show_default=True, help="Which instance of the stage.")
+@click.option(
+    "--instance",
+    default="0",
+    show_default=True,
+    envvar="HEADRACE_INSTANCE",
+    help="Which instance of the stage.",
+)
 @click.option("--alive", is_flag=True, help="Ask only whether it answers, not whether it is in step.")
 @asks_router
 def health(run_dir, file, stage: str, instance: str, alive: bool) -> None:

@@ -38,7 +38,13 @@ def run(file: Path) -> None:
 @click.command()
 @click.argument("name")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--instance", default="0", show_default=True, help="Which instance of the stage this is.")
+@click.option(
+    "--instance",
+    default="0",
+    show_default=True,
+    envvar="HEADRACE_INSTANCE",
+    help="Which instance of the stage this is.",
+)
 def stage(name: str, file: Path, instance: str) -> None:
     """Run the stage NAME of FILE alone: what a systemd unit or a container runs."""
     config = _load(file)

@@ -198,7 +198,8 @@ class Supervisor:
         for name, instance in sorted(wanted - {(child.name, child.instance) for child in self.children}):
             child = Child(name, instance)
             self.children.append(child)
-            self._start(child)
+            # Whoever has asked for this is answered first.
+            child.timer = self._loop.call_later(0, lambda child=child: self._start(child))
         self.context.log.set_level(config.log.level)
         event(self.context.log, "reloaded")
 

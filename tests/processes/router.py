@@ -99,12 +99,14 @@ class RunningRouter:
         """Tell whether every stage answers."""
         assert self.process.poll() is None, self.log.read_text()
         stages = self.ask("supervisor", "status", "stages")
-        return bool(stages) and all(self.ask(row["stage"], "status", "pid") == row["pid"] for row in stages)
+        return bool(stages) and all(
+            self.ask(row["stage"], "status", "pid", row["instance"]) == row["pid"] for row in stages
+        )
 
-    def ask(self, stage: str, question: str, key: str, **arguments):
+    def ask(self, stage: str, question: str, key: str, instance: str = "0", **arguments):
         """Return one value of an answer, None when nobody answers."""
         try:
-            return ask(self.run_dir, stage, "0", question, timeout_s=1, **arguments)[key]
+            return ask(self.run_dir, stage, instance, question, timeout_s=1, **arguments)[key]
         except (ControlError, TimeoutError):
             return None
 
