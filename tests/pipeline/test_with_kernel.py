@@ -24,6 +24,7 @@ export = { learned_routes = true }
 enabled = true
 maximum_paths = 2
 """
+CONFIGURATION = CONFIG.replace('originate = ["192.0.2.0/24"]', 'originate = ["203.0.113.0/24"]') + MORE
 HOP = "192.0.2.10"
 
 
@@ -38,8 +39,7 @@ def kernel(monkeypatch):
 
 @pytest.fixture
 def pipeline(kernel):
-    config = CONFIG.replace('originate = ["192.0.2.0/24"]', 'originate = ["203.0.113.0/24"]') + MORE
-    with Pipeline(config, (*STAGES, "fib")) as made:
+    with Pipeline(CONFIGURATION, (*STAGES, "fib")) as made:
         yield made
 
 
@@ -101,3 +101,24 @@ def test_an_unreachable_next_hop_loses_without_being_chosen_first(pipeline, kern
     pipeline.settle()
     answer = pipeline.skeletons["rib"].stage.controls()["route"]({"prefix": PREFIX})
     assert [one["neighbor"] for one in answer["candidates"] if one["is_chosen"]] == ["b"]
+
+
+def test_ribs_that_share_out_anew_change_nothing_in_the_kernel(pipeline, kernel):
+    """From one rib to four, to other names, and back: no route is changed, nobody is told, and changes go on."""
+    a, b, listener, eager = (pipeline.peer(name) for name in ("a", "b", "listener", "eager"))
+    prefixes = [f"198.{n}.0.0/16" for n in range(20, 40)]
+    a.announce(prefixes, HOP, as_path=[64601])
+    b.announce(prefixes[:5], "192.0.2.11", as_path=[64602])
+    pipeline.settle()
+    held = dict(kernel.ours)
+    n_before = len(kernel.calls), listener.n_updates, eager.n_updates
+    assert len(held) == 20 and listener.told.keys() >= set(prefixes)
+    for ribs in ("4", '["north", "south"]', "1"):
+        pipeline.reload(CONFIGURATION + f"[rib]\ninstances = {ribs}\n")
+        pipeline.wait(15, step_s=5)
+        assert (len(kernel.calls), listener.n_updates, eager.n_updates) == n_before and kernel.ours == held
+    a.withdraw(prefixes[5:])
+    pipeline.reload(CONFIGURATION + "[rib]\ninstances = 3\n")
+    pipeline.wait(15, step_s=5)
+    assert kernel.ours.keys() == {halves(prefix) for prefix in prefixes[:5]}
+    assert set(listener.told) == set(eager.told) == {"203.0.113.0/24", *prefixes[:5]}
