@@ -52,12 +52,12 @@ needs_machine = pytest.mark.skipif(
 class Machine:
     """A booted machine."""
 
-    def __init__(self, root: Path = ROOT):
+    def __init__(self, root: Path = ROOT, configuration: str = CONFIGURATION):
         assert (root / "etc/debian_version").exists(), "HEADRACE_MACHINE names no directory made by scripts/machine"
         self.root = root
         (root / "etc/headrace").mkdir(exist_ok=True)
         self.file = root / "etc/headrace/headrace.toml"
-        self.file.write_text(CONFIGURATION)
+        self.file.write_text(configuration)
         units = [f"headrace-{stage}@0" for stage in STAGES]
         subprocess.run(["chroot", root, "systemctl", "enable", "-q", "headrace.target", *units], check=True)
         self.console = tempfile.TemporaryFile()

@@ -153,20 +153,24 @@ class Neighbors:
         target: str = "127.0.0.1",
         addresses: tuple[str, str] = ("127.0.0.2", "127.0.0.3"),
         network: Path | None = None,
+        sizes: tuple[int, int] = (N_PREFIXES // 2, N_PREFIXES // 2),
+        deadline_s: float = DEADLINE_S,
     ):
+        """Start to play; the sender has as many prefixes as `sizes` says, by family."""
         self._network = network
+        self._deadline_s = deadline_s
         tables = [
             synthetic.synthesize(
-                family, N_PREFIXES // 2, seed=3, asn=64601,
+                family, size, seed=3, asn=64601,
                 next_hop=socket.inet_pton(socket.AF_INET6 if family.is_wide else socket.AF_INET, NEXT_HOPS[family]),
             )
-            for family in Family
+            for family, size in zip(Family, sizes, strict=True)
         ]  # fmt: skip
         load = Load(
             (target, port),
             [(Plan("sender", addresses[0], 64601, router_id="127.0.0.2"), tables)],
-            [Plan("listener", addresses[1], 64700, router_id="127.0.0.3", n_expected=N_PREFIXES)],
-            DEADLINE_S,
+            [Plan("listener", addresses[1], 64700, router_id="127.0.0.3", n_expected=sum(sizes))],
+            deadline_s,
         )
         self.player = Player(load)
         self.failure: Exception | None = None
@@ -189,7 +193,7 @@ class Neighbors:
             self.is_loaded.set()
 
     def wait_until_loaded(self) -> None:
-        assert self.is_loaded.wait(DEADLINE_S)
+        assert self.is_loaded.wait(self._deadline_s)
         if self.failure:
             raise self.failure
 
