@@ -18,6 +18,7 @@ import pytest
 from common.bus.keyring import write_secret
 from common.bus.question import new_keys
 from common.config.schema import STAGES
+from stages.fib.messages import PROTOCOL
 from tests.deploy.machine import DEADLINE_S, DIRECTORY, MUST_RUN
 from tests.processes.router import N_PREFIXES, Neighbors
 from tests.waiting import wait_until
@@ -158,7 +159,7 @@ class Composed:
         )
 
     def n_kernel_routes(self) -> int:
-        shown = [self.enter("ip", family, "route", "show", "proto", "bgp").stdout for family in ("-4", "-6")]
+        shown = [self.enter("ip", family, "route", "show", "proto", str(PROTOCOL)).stdout for family in ("-4", "-6")]
         return sum(line.count("via") for line in shown)
 
     def close(self) -> None:

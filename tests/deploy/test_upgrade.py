@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.config.schema import STAGES
+from stages.fib.messages import PROTOCOL
 from tests.deploy.machine import DIRECTORY, Machine, needs_machine
 from tests.deploy.versions import make_wheel, with_a_column_more, with_another_meaning
 from tests.processes.router import N_PREFIXES, Neighbors
@@ -53,7 +54,11 @@ class Upgrade:
         machine.wait_for(lambda: self.n_routes() == N_PREFIXES, "all routes in the kernel")
 
     def n_routes(self) -> int:
-        return int(self.machine.shell("(ip route show proto bgp; ip -6 route show proto bgp) | grep -c via || true"))
+        return int(
+            self.machine.shell(
+                f"(ip route show proto {PROTOCOL}; ip -6 route show proto {PROTOCOL}) | grep -c via || true"
+            )
+        )
 
     def bring(self, version: str, change) -> None:
         """Have the wheels of a version, and no trace of another, where the procedure looks."""
