@@ -70,6 +70,12 @@ def give_back(column: np.ndarray) -> int:
     return n_given
 
 
+def give_back_heap() -> None:
+    """Give freed memory of the heap back, where the C library can do so."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(0)
+
+
 def n_within(sizes: np.ndarray, limit: int) -> int:
     """Return how many items, from the first on, are together no larger than `limit`; one if the first alone is."""
     if not len(sizes) or sizes.sum(dtype=np.uint64) <= limit:

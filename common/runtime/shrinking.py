@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from common.arrays import give_back
+from common.arrays import give_back, give_back_heap
 from common.runtime.log import Log, event
 from common.runtime.loop import Loop
 
@@ -79,5 +79,6 @@ class Shrinking:
         if self._columns:
             self._loop.call_later(0, self._give_back)
         else:
+            give_back_heap()
             event(self._log, "memory-given-back", n_octets=self._n_octets)
             self._n_octets = 0

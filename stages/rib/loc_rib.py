@@ -162,6 +162,8 @@ class LocRib:
 
     def tidy(self) -> list[np.ndarray]:
         """Put free rows in order and return the columns."""
+        if self.attributes.sweep():
+            self.facts.forget(self.attributes.references)
         tables = [*self.prefixes.tidy(), *self.routes.tidy(), *self.attributes.tidy()]
         return [*tables, self.decision.best, self.decision.reason, self.journal.last]
 
