@@ -5,6 +5,7 @@ and network namespace of its own (systemd-nspawn).
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -55,6 +56,9 @@ class Machine:
     def __init__(self, root: Path = ROOT, configuration: str = CONFIGURATION):
         assert (root / "etc/debian_version").exists(), "HEADRACE_MACHINE names no directory made by scripts/machine"
         self.root = root
+        # One boots it at a time: tests that run side by side take turns.
+        self._turn = (root.parent / "turn").open("w")
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
         (root / "etc/headrace").mkdir(exist_ok=True)
         self.file = root / "etc/headrace/headrace.toml"
         self.file.write_text(configuration)
@@ -125,3 +129,4 @@ class Machine:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.console.close()
+        self._turn.close()

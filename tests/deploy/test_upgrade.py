@@ -45,6 +45,15 @@ class Upgrade:
         self.place = machine.root / "upgrade"
         shutil.rmtree(self.place, ignore_errors=True)
         self.old = machine.shell("readlink /usr/bin/headrace").strip()
+        self.neighbors: Neighbors | None = None
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        machine = self.machine
         machine.shell("ip link add outside type veth peer name far && ip link set outside up && ip link set far up")
         machine.shell("ip address add 198.51.100.1/24 dev outside")
         machine.shell("ip address add 2001:db8:77::1/64 dev outside nodad")
@@ -54,11 +63,8 @@ class Upgrade:
         machine.wait_for(lambda: self.n_routes() == N_PREFIXES, "all routes in the kernel")
 
     def n_routes(self) -> int:
-        return int(
-            self.machine.shell(
-                f"(ip route show proto {PROTOCOL}; ip -6 route show proto {PROTOCOL}) | grep -c via || true"
-            )
-        )
+        shown = self.machine.shell(f"ip route show proto {PROTOCOL}; ip -6 route show proto {PROTOCOL}")
+        return shown.count("via")
 
     def bring(self, version: str, change) -> None:
         """Have the wheels of a version, and no trace of another, where the procedure looks."""
@@ -78,7 +84,8 @@ class Upgrade:
 
     def close(self) -> None:
         self.machine.shell(f"ln -sfn {self.old} /usr/bin/headrace")
-        self.neighbors.close()
+        if self.neighbors is not None:
+            self.neighbors.close()
         self.machine.close()
         for path in (self.place, self.machine.root / "opt/headrace-new"):
             shutil.rmtree(path, ignore_errors=True)
