@@ -226,7 +226,7 @@ def test_a_reader_of_small_batches_that_does_not_read_loses_nothing(
     if is_relayed:
         bus = world.bus("policy")
         upstream = (bus.endpoint("speaker"), CHANNEL, {})
-        bus.relay("adj-rib-in/*", lambda request: upstream, "v1", lambda batch, request: [batch])
+        bus.relay("adj-rib-in/*", lambda request: upstream, "v1", lambda request: lambda batch: [batch])
     followed = "policy" if is_relayed else "speaker"
     world.bus("rib").follow(followed, "0", CHANNEL, copy.handle)
     world.settle()
