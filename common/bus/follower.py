@@ -28,6 +28,8 @@ LAG_IN_STEP: Final = 8192
 """Changes of which nobody says that a reader who has yet to get them is behind."""
 FIRST_RETRY_S: Final = 0.25
 LAST_RETRY_S: Final = 10.0
+ACCEPTED_S: Final = 1.0
+"""Who was refused, has asked again and has heard nothing for so long is served: there may be nothing new to be told."""
 
 
 class Recorder(Protocol):
@@ -198,6 +200,7 @@ class Follower:
         self._owed = 0
         self._link = link
         self._retry: Timer | None = None
+        self._acceptance: Timer | None = None
         self._retry_s = FIRST_RETRY_S
         self._is_closed = False
         self._subscription = link.add(self)
@@ -276,8 +279,9 @@ class Follower:
         self._is_closed = True
         self.stop_asking()
         self._link.drop(self._subscription)
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._acceptance):
+            if timer is not None:
+                timer.cancel()
 
     # ---- what the link calls ------------------------------------------------------------------------------------
 
@@ -290,6 +294,15 @@ class Follower:
         self._link.drop(self._subscription)
         self._subscription = self._link.add(self)
         self._send_read()
+        if self._acceptance is not None:
+            self._acceptance.cancel()
+        if self.refused is not None:
+            self._acceptance = self._link.loop.call_later(ACCEPTED_S, self._on_accepted)
+
+    def _on_accepted(self) -> None:
+        if self._link.is_connected:
+            self.refused = None
+            self._retry_s = FIRST_RETRY_S
 
     def stop_asking(self) -> None:
         """Tell the owner to send nothing more."""
@@ -331,6 +344,8 @@ class Follower:
     def on_refusal(self, reason: str) -> None:
         """Note it, tell, and try again later."""
         self.refused = reason
+        if self._acceptance is not None:
+            self._acceptance.cancel()
         event(
             self._link.log,
             "follower-refused",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.bus import batch as batch_module
-from common.bus import schema, wire
+from common.bus import schema, server, wire
 from common.bus.batch import JOIN_BELOW_OCTETS, Batch, Position, decode, encode
 from common.bus.channels import CHANNELS, kinds_of
 from common.bus.schema import KINDS, Check, Column, Kind, Per, SchemaError, description, disagreement
@@ -176,3 +176,24 @@ def test_stages_of_two_versions_meet(world, make_owner, make_copy, monkeypatch):
     world.bus("fib").follow("speaker", "0", CHANNEL, copy.handle)
     world.settle()
     assert copy.values == {1: 5}
+
+
+def test_one_that_was_refused_is_in_step_again_though_there_is_nothing_new(world, make_owner, make_copy, monkeypatch):
+    """An owner of another version has come and gone; the reader is where it was, and knows it without a batch."""
+    owner = make_owner(world.bus("speaker"))
+    owner.put(1, 5)
+    copy = make_copy()
+    follower = world.bus("fib").follow("speaker", "0", CHANNEL, copy.handle)
+    world.settle()
+    assert follower.is_in_step
+    with monkeypatch.context() as other:
+        other.setattr(server, "FINGERPRINT", "0" * 12)
+        other.setattr(server, "disagreement", lambda theirs, kinds: "another meaning")
+        follower.ask()
+        world.settle()
+        assert "another meaning" in follower.refused and not follower.is_in_step
+    n_batches = len(copy.batches)
+    for _ in range(4):
+        world.clock.advance(1.1)
+        world.settle()
+    assert follower.is_in_step and follower.refused is None and len(copy.batches) == n_batches
