@@ -14,6 +14,8 @@ PAGE_OCTETS = 4096
 _MADV_DONTNEED = 4
 # Shorter runs of pages are not worth a call.
 _MIN_PAGES = 4
+FEW = 48
+"""Items up to which a list is quicker than numpy, which takes microseconds to begin: alone, a change has a few rows."""
 
 _libc = ctypes.PyDLL(None)  # keeps the interpreter's lock: nothing may come into a page while it is looked at
 _is_populating = False
@@ -68,6 +70,19 @@ def give_back(column: np.ndarray) -> int:
         if _libc.madvise(address, ctypes.c_size_t(n_octets), _MADV_DONTNEED) == 0:
             n_given += n_octets
     return n_given
+def only_value(column: np.ndarray) -> int | None:
+    """Return the value that all items of a column have; None for several values, and for an empty column."""
+    if not len(column):
+        return None
+    if len(column) < FEW:
+        values = column.tolist()
+        return values[0] if values.count(values[0]) == len(values) else None
+    return int(column[0]) if (column == column[0]).all() else None
+
+
+def has_any(column: np.ndarray) -> bool:
+    """Tell whether an item is not zero."""
+    return any(column.tolist()) if len(column) < FEW else bool(column.any())
 
 
 def give_back_heap() -> None:

@@ -68,13 +68,15 @@ def pair(rule_of_source: cython.uint[::1], source: cython.uint[::1], set: cython
     rows: cython.uint[::1] = memoryview(pair_of_row)
     rules: cython.uint[::1] = memoryview(rule_of_pair)
     sets: cython.uint[::1] = memoryview(set_of_pair)
-    first: cython.uint[::1] = memoryview(np.full(n_sets, 0xFFFFFFFF, np.uint32))
+    first: cython.uint[::1] = memoryview(np.empty(n_sets, np.uint32))
     following: cython.uint[::1] = memoryview(np.empty(n, np.uint32))
     n_pairs: cython.uint = 0
     found: cython.uint
     rule: cython.uint
     i: cython.Py_ssize_t
     with cython.nogil:
+        for i in range(n_sets):
+            first[i] = NONE
         for i in range(n):
             if set[i] == NONE:
                 rows[i] = NONE

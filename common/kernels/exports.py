@@ -95,10 +95,10 @@ class ExportTable:
             self.source_column = grown(self.source_column, capacity)
             self.flags_column = grown(self.flags_column, capacity)
             self.chain_column = grown(self.chain_column, capacity)
-        self._set = memoryview(self.set_column)
-        self._source = memoryview(self.source_column)
-        self._flags = memoryview(self.flags_column)
-        self._chain = memoryview(self.chain_column)
+            self._set = memoryview(self.set_column)
+            self._source = memoryview(self.source_column)
+            self._flags = memoryview(self.flags_column)
+            self._chain = memoryview(self.chain_column)
 
     # ---- members ----------------------------------------------------------------------------------------------
 

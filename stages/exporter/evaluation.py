@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
+from common.arrays import has_any, only_value
 from common.bgp.constants import NONE, AttributeType
 from common.bgp.reasons import ExportRefusal
 from common.bgp.rules import Edits, NextHopRule, community_edits
@@ -47,6 +48,8 @@ class ExportEvaluation:
         self._checks = ExportChecks()
         self._dresser = Dresser()
         self._rules: dict[tuple, int] = {}
+        self._last_sources: list[dict] = []
+        self._last_rules = np.empty(0, np.uint32)
         self.n_sets = 0
         self.n_routes = 0
         self.n_refused = np.zeros(256, np.int64)  # routes, by reason
@@ -72,8 +75,10 @@ class ExportEvaluation:
 
     def evaluate(self, sources: list[dict], source, sets, set_offset, set_octets) -> tuple:
         """Return (set of each row or NONE, refusal of each row, set_offset, set_octets), dressed."""
-        rules = np.array([self._rule(item) for item in sources], np.uint32)
-        pairs, rule_of_pair, set_of_pair = pair(rules, source, sets, len(set_offset) - 1)
+        if sources != self._last_sources:  # batch after batch is from the same
+            self._last_rules = np.array([self._rule(item) for item in sources], np.uint32)
+            self._last_sources = sources
+        pairs, rule_of_pair, set_of_pair = pair(self._last_rules, source, sets, len(set_offset) - 1)
         refusal = self._checks.evaluate(rule_of_pair, set_of_pair, set_offset, set_octets)
         new_sets, set_offset, set_octets = self._dresser.dress(
             rule_of_pair, set_of_pair, refusal, set_offset, set_octets
@@ -82,7 +87,8 @@ class ExportEvaluation:
         sets = settle(pairs, new_sets, refusal, reason)
         self.n_routes += len(sets)
         self.n_sets += len(refusal)
-        self.n_refused += np.bincount(reason, minlength=256)
+        if has_any(reason):
+            self.n_refused += np.bincount(reason, minlength=256)
         return sets, reason, set_offset, set_octets
 
     # ---- rules --------------------------------------------------------------------------------------------------
@@ -162,7 +168,7 @@ def _treatment(source: dict) -> tuple:
 
 def first_paths(n_paths: np.ndarray, path_source: np.ndarray, path_set: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (source, set) of the best path of each row, NONE for rows without one."""
-    if len(path_set) == len(n_paths) and (n_paths == 1).all():
+    if len(path_set) == len(n_paths) and only_value(n_paths) == 1:
         return path_source, path_set
     has_path = n_paths > 0
     first = (np.cumsum(n_paths, dtype=np.int64) - n_paths)[has_path]

@@ -6,9 +6,11 @@ RFC 4271 §9.1.1 and §9.1.2, RFC 8212 §2, RFC 4456 §8.
 
 import hashlib
 from ipaddress import IPv4Address, ip_address
+from typing import NamedTuple
 
 import numpy as np
 
+from common.arrays import has_any
 from common.bgp.constants import Family
 from common.bgp.reasons import ImportRefusal
 from common.bgp.rules import Edits, community_edits
@@ -22,6 +24,17 @@ from common.kernels.evaluate import ImportChecks, PrefixChecks, pair, settle
 REVISION = 1
 
 
+class _Treatment(NamedTuple):
+    """How the sources of a batch are treated."""
+
+    rules: np.ndarray  # by source, uint32
+    is_exempt: np.ndarray  # from the checks of prefixes, by source, uint8
+    is_editing: bool  # one of the rules changes sets
+
+
+_NO_RULES, _NO_EXEMPT = np.empty(0, np.uint32), np.empty(0, np.uint8)
+
+
 class ImportEvaluation:
     """The import policies of one configuration, applied to batches."""
 
@@ -33,6 +46,8 @@ class ImportEvaluation:
         self._dresser = Dresser()
         self._rules: dict[tuple, int] = {}
         self._is_editing: list[bool] = []  # by rule
+        self._last_sources: list[dict] = []
+        self._last_treatment = _Treatment(_NO_RULES, _NO_EXEMPT, False)
         self._prefixes = {family.label: _prefix_checks(config, family) for family in Family}
         self.version = self._version()
         self.n_sets = 0
@@ -50,13 +65,15 @@ class ImportEvaluation:
         self.n_routes += len(columns["set"])
         if n_sets == 0:
             return batch
-        rules = np.array([self._rule(source) for source in sources], np.uint32)
+        rules, is_exempt, is_editing = self._treatment(sources)
         pairs, rule_of_pair, set_of_pair = pair(rules, columns["source"], columns["set"], n_sets)
         refusal = self._checks.evaluate(rule_of_pair, set_of_pair, set_offset, set_octets)
         self.n_sets += len(refusal)
         reason = columns["reason"].copy()
-        n_refused = self._refuse_prefixes(batch, reason)
-        if refusal.any() or any(self._is_editing[rule] for rule in set(rules.tolist())):
+        n_refused = self._prefixes[batch.meta["family"]].evaluate(
+            columns["hi"], columns["lo"], columns["length"], columns["source"], columns["set"], is_exempt, reason
+        )
+        if is_editing or has_any(refusal):
             set_of_pair, set_offset, set_octets = self._dresser.dress(
                 rule_of_pair, set_of_pair, refusal, set_offset, set_octets
             )
@@ -67,14 +84,17 @@ class ImportEvaluation:
         changed = {"set": sets, "reason": reason, "set_offset": set_offset, "set_octets": set_octets}
         return Batch(RouteChanges, columns | changed, batch.meta)
 
-    def _refuse_prefixes(self, batch: Batch, reason: np.ndarray) -> int:
-        columns = batch.columns
-        is_exempt = np.array([not source["name"] for source in batch.meta["sources"]], np.uint8)
-        return self._prefixes[batch.meta["family"]].evaluate(
-            columns["hi"], columns["lo"], columns["length"], columns["source"], columns["set"], is_exempt, reason
-        )
-
     # ---- rules --------------------------------------------------------------------------------------------------
+
+    def _treatment(self, sources: list[dict]) -> "_Treatment":
+        """Return how the sources of a batch are treated; batch after batch is from the same."""
+        if sources != self._last_sources:
+            rules = [self._rule(source) for source in sources]
+            is_exempt = np.array([not source["name"] for source in sources], np.uint8)
+            is_editing = any(self._is_editing[rule] for rule in rules)
+            self._last_treatment = _Treatment(np.array(rules, np.uint32), is_exempt, is_editing)
+            self._last_sources = sources
+        return self._last_treatment
 
     def _rule(self, source: dict) -> int:
         """Return the rule for a source, made when it is first met."""

@@ -12,6 +12,7 @@ The way of a batch:
 
 import numpy as np
 
+from common.arrays import only_value
 from common.bgp.constants import Family
 from common.bgp.decision import UNREACHABLE
 from common.bus.batch import Batch, no_sets
@@ -61,6 +62,7 @@ class LocRib:
         self.installed = Installed(family.is_wide, seed, self.on_installed, share)
         self.is_deferred = False  # nothing is chosen before `decide_all`: the table is being filled
         self.has_all_readers = False  # someone reads every usable path: journal each prefix that is touched
+        self._room = 0
         self._make_room()
 
     # ---- what comes in ----------------------------------------------------------------------------------------
@@ -186,9 +188,9 @@ class LocRib:
     def gather_best(self, rows: np.ndarray, is_snapshot: bool) -> tuple[dict[str, np.ndarray], dict]:
         """Return (columns, meta) of a BestChanges batch: the chosen path of each prefix now."""
         paths = self.decision.best.take(rows)
-        n_paths = (paths != 0).astype(np.uint8)
+        n_paths = (paths != 0).view(np.uint8)
         chosen = rows
-        if not n_paths.all():
+        if not (only_value(n_paths) or n_paths.all()):
             is_there = n_paths != 0
             paths, chosen = paths[is_there], rows[is_there]
             if is_snapshot:
@@ -312,11 +314,15 @@ class LocRib:
         numbers, renewed = self.sources.number(speaker, sources)
         if len(renewed):
             self.decision.set_sources(*self.sources.columns())
-        return numbers, renewed[renewed < n_before]
+            renewed = renewed[renewed < n_before]
+        return numbers, renewed
 
     def _make_room(self) -> None:
         """Give the columns by prefix row the room of the prefix table."""
         capacity = self.prefixes.capacity
+        if capacity == self._room:
+            return
+        self._room = capacity
         self.decision.ensure_prefixes(capacity)
         self.routes.ensure_prefixes(capacity)
         self.journal.ensure_rows(capacity)

@@ -8,8 +8,11 @@ from collections.abc import Collection
 
 import numpy as np
 
+from common.arrays import only_value
+
 EXTERNAL = 1
 ORIGINATED = 2
+_NO_NUMBERS = np.empty(0, np.uint32)
 
 
 class Sources:
@@ -19,12 +22,17 @@ class Sources:
         self._meta: list[dict] = [{"name": "", "address": b"", "router_id": 0, "external": False, "path_id": 0}]
         self._numbers: dict[tuple[str, str, int], int] = {}
         self._by_speaker: dict[str, list[int]] = {}
+        # What was numbered last, and how: batch after batch is from the same.
+        self._last: tuple[str, list[dict]] | None = None
+        self._last_numbers = _NO_NUMBERS
 
     def __len__(self) -> int:
         return len(self._meta)
 
     def number(self, speaker: str, sources: list[dict]) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of each source of a batch, and the numbers of those that are new or described anew."""
+        if self._last == (speaker, sources):
+            return self._last_numbers, _NO_NUMBERS
         numbers = np.empty(len(sources), np.uint32)
         renewed = []
         for index, meta in enumerate(sources):
@@ -39,6 +47,7 @@ class Sources:
                 self._meta[number] = meta
                 renewed.append(number)
             numbers[index] = number
+        self._last, self._last_numbers = (speaker, sources), numbers
         return numbers, np.array(renewed, np.uint32)
 
     def of_speaker(self, speaker: str) -> np.ndarray:
@@ -71,8 +80,9 @@ class Sources:
 
     def localize(self, column: np.ndarray) -> tuple[np.ndarray, list[dict]]:
         """Return (local, sources): the column as indices into the descriptions of the sources that occur in it."""
-        if len(column) and (column == column[0]).all():
-            return np.zeros(len(column), np.uint32), [self._meta[column[0]]]
+        only = only_value(column)
+        if only is not None:
+            return np.zeros(len(column), np.uint32), [self._meta[only]]
         present = np.flatnonzero(np.bincount(column, minlength=len(self._meta)))
         local = np.zeros(len(self._meta), np.uint32)
         local[present] = np.arange(len(present), dtype=np.uint32)

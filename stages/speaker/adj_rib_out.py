@@ -182,7 +182,7 @@ class AdjRibOut:
         rows = self.prefixes.intern(columns["hi"], columns["lo"], columns["length"], ids)
         # NONE, the last index, stands for "nobody": number 0.
         numbers = np.array([*(self.source_number(source["name"]) for source in meta["sources"]), 0], np.uint32)
-        sources = numbers[np.minimum(columns["source"], len(numbers) - 1)]
+        sources = numbers.take(columns["source"], mode="clip")
         self.make_room()
         self.journal.append(self.exports.apply(rows, ids, sources, self.attributes.references))
 
@@ -391,8 +391,7 @@ class AdjRibOut:
 
     def _pack_announcements(self, member: Member, rows: np.ndarray, before: Before) -> list[bytes]:
         local, set_offset, set_octets = self.attributes.extract(self.exports.sets.take(rows))
-        n_runs = int(np.count_nonzero(local[1:] != local[:-1])) + 1
-        if n_runs > len(set_offset) - 1:
+        if len(rows) > 1 and np.count_nonzero(local[1:] != local[:-1]) + 1 > len(set_offset) - 1:
             by_set = np.argsort(local, kind="stable")
             rows, local = rows[by_set], local[by_set]
         hi, lo, length = self.prefix_columns(rows)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from common.arrays import only_value
+
 LOCAL = ""
 
 
@@ -81,8 +83,9 @@ class Sources:
 
     def localize(self, column: np.ndarray) -> tuple[np.ndarray, list[dict]]:
         """Return (local, sources): the column as indices into the descriptions of the sources that occur in it."""
-        if len(column) and (column == column[0]).all():
-            return np.zeros(len(column), np.uint32), [self._meta[column[0]]]
+        only = only_value(column)
+        if only is not None:
+            return np.zeros(len(column), np.uint32), [self._meta[only]]
         present = np.flatnonzero(np.bincount(column, minlength=len(self._sources)))
         local = np.zeros(len(self._sources), np.uint32)
         local[present] = np.arange(len(present), dtype=np.uint32)
