@@ -300,7 +300,7 @@ def _decode_small(frames: list) -> tuple[int, Batch] | None:
         return None
     columns = {}
     for (name, dtype, _), count, start in zip(plan.encoding, counts, starts, strict=True):
-        columns[name] = np.frombuffer(octets, dtype, count, start) if count else np.empty(0, dtype)
+        columns[name] = np.ndarray(count, dtype, octets, start)
     position = Position(epoch, sequence, cursor)
     joined = (columns, octets, counts)
     return subscription, Batch(kind, columns, meta, channel, position, first, head, flags, 0, joined)

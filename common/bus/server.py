@@ -110,6 +110,7 @@ class Server:
         self._patterns: list[tuple[str, Callable[[Request], Source]]] = []
         self._readers: dict[tuple[bytes, int], Reader] = {}
         self._order: list[Reader] = []
+        self._by_channel: dict[str, list[Reader]] = {}  # those that are no taps
         self._next = 0
 
     def add(self, channel_pattern: str, open: Callable[[Request], Source]) -> None:
@@ -176,14 +177,8 @@ class Server:
         Taps do not count, nor do readers that have not been sent anything of this epoch yet: those start with a
         snapshot. The owner may forget removals below it, and is behind by `head - min_position`.
         """
-        return min(
-            (
-                reader.known
-                for reader in self._order
-                if reader.is_counted and reader.request.channel == channel and not reader.request.is_tap
-            ),
-            default=None,
-        )
+        readers = self._by_channel.get(channel, ())
+        return min([reader.known for reader in readers if reader.is_counted], default=None)
 
     def tell_positions(self, channel: str) -> None:
         """Tell the readers of a channel where they are that are further on than they know."""
@@ -194,7 +189,7 @@ class Server:
 
     def n_readers(self, channel: str) -> int:
         """Return how many readers, taps not counted, follow a channel."""
-        return sum(1 for reader in self._order if reader.request.channel == channel and not reader.request.is_tap)
+        return len(self._by_channel.get(channel, ()))
 
     def close(self) -> None:
         """Let all readers go, and the socket."""
@@ -303,6 +298,8 @@ class Server:
         reader = Reader(peer, message.subscription, request, source, request.position, credit, is_counted)
         self._readers[peer, message.subscription] = reader
         self._order.append(reader)
+        if not request.is_tap:
+            self._by_channel.setdefault(request.channel, []).append(reader)
         event(
             self._log,
             "reader-added",
@@ -321,6 +318,8 @@ class Server:
     def _forget(self, reader: Reader) -> None:
         del self._readers[reader.peer, reader.subscription]
         self._order.remove(reader)
+        if not reader.request.is_tap:
+            self._by_channel[reader.request.channel].remove(reader)
         close = getattr(reader.source, "close", None)
         if close is not None:
             close()

@@ -40,6 +40,7 @@ class Rib(Stage):
         self.share = share_of(config.instances("rib"), instance)
         self.next_hops = NextHops(context.seed)
         self.loc_ribs = {family: self._loc_rib(family) for family in Family}
+        self._channels = {family: loc_rib(family.label) for family in Family}
         self.epoch = new_epoch()
         self.is_open = False
         self._is_opening = False
@@ -143,7 +144,7 @@ class Rib(Stage):
 
     def _passed(self, family: Family, table: LocRib) -> int:
         """Return the sequence below which removals can be forgotten."""
-        lowest = self.server.min_position(loc_rib(family.label)) if self.server else None
+        lowest = self.server.min_position(self._channels[family]) if self.server else None
         if lowest is not None:
             return lowest
         return max(table.journal.head - KEPT_REMOVALS, 0)

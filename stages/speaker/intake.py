@@ -64,6 +64,8 @@ class Intake:
 
     def go_on(self) -> bool:
         """Handle more of what was read, each peer in turn; return True if there is still more."""
+        if not self._deferred:
+            return False
         until = self._clock.monotonic() + GO_ON_S
         for peering, neighbor in list(self._deferred.items()):
             del self._deferred[peering]

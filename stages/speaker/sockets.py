@@ -7,6 +7,7 @@ All sockets are non-blocking; reading and writing are bounded by the caller.
 import errno
 import fcntl
 import ipaddress
+import itertools
 import os
 import socket
 import struct
@@ -100,7 +101,7 @@ class Connection:
         n_before = self.n_sent
         try:
             while self._queue:
-                buffers = [self._queue[i] for i in range(min(len(self._queue), MAX_BUFFERS))]
+                buffers = list(itertools.islice(self._queue, MAX_BUFFERS))
                 n_octets = self._sock.sendmsg(buffers)
                 self._drop(n_octets)
                 if n_octets < sum(map(len, buffers)):

@@ -112,6 +112,7 @@ class Speaker(Stage):
         self._listeners: dict[str, Listener] = {}
         self._handover: Handover | None = None
         self._listen_retries: dict[str, Timer] = {}
+        self._channels = {family: channels.adj_rib_in(family.label) for family in Family}
         self._floor = dict.fromkeys(Family, 1)
         self._turn = 0
         self._collecting: Timer | None = None
@@ -601,8 +602,8 @@ class Speaker(Stage):
         return max(coming_in, going_out)
 
     def _regulate_reading(self) -> None:
-        for family in Family:
-            position = self._server.min_position(channels.adj_rib_in(family.label))
+        for family, channel in self._channels.items():
+            position = self._server.min_position(channel)
             if position is not None:
                 self._floor[family] = position
         backlog = self.backlog()
