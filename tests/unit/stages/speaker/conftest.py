@@ -27,7 +27,7 @@ from common.runtime.metrics import Metrics
 from common.runtime.stage import Context
 from stages.speaker.stage import Speaker
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 V4 = Family.IPV4_UNICAST
 
 CONFIG = """
