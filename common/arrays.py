@@ -70,6 +70,8 @@ def give_back(column: np.ndarray) -> int:
         if _libc.madvise(address, ctypes.c_size_t(n_octets), _MADV_DONTNEED) == 0:
             n_given += n_octets
     return n_given
+
+
 def only_value(column: np.ndarray) -> int | None:
     """Return the value that all items of a column have; None for several values, and for an empty column."""
     if not len(column):
