@@ -363,7 +363,7 @@ class ZmqListenPort:
         return self._opening is not None
 
     def shut(self) -> None:
-        """Let nobody in for a while; who is in stays."""
+        """Let nobody in for a while. ZeroMQ ends with that the connections that stand; their ends come back later."""
         if not self.is_shut:
             self._socket.unbind(self._socket.get(zmq.LAST_ENDPOINT))
             self._opening = self._loop.call_later(SHORTAGE_S, self._open_again)

@@ -12,6 +12,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+import zmq
 
 from common.bgp.attributes import encode_set
 from common.bgp.capabilities import Capabilities
@@ -165,10 +166,12 @@ def test_out_of_descriptors(tmp_path):
         assert {place.name.split(".")[0] for place in places} == {*before, "supervisor"}
         for name in (*before, "supervisor"):
             with contextlib.ExitStack() as connections:
+                asker = connections.enter_context(connections.enter_context(zmq.Context()).socket(zmq.DEALER))
+                asker.connect(f"ipc://{router.run_dir}/{name}.0.control")
                 for place in places:
                     if place.name.startswith(name):
-                        flood(place, connections)
-                until(lambda name=name: f"{name}.0 descriptors-short" in router.log.read_text(), f"{name} to say so")
+                        flood(place, connections, asker, lambda name=name: says_so(router, name))
+                until(lambda name=name: says_so(router, name), f"{name} to say so")
         until(router.answers, "all stages to answer again")
         rows = router.ask("supervisor", "status", "stages")
         assert {row["stage"]: row["pid"] for row in rows} == before
@@ -179,9 +182,19 @@ def test_out_of_descriptors(tmp_path):
         assert router.stop() == 0
 
 
-def flood(place: Path, connections: contextlib.ExitStack) -> None:
-    """Open connections to a socket until there is nobody at it any more."""
-    for _ in range(2000):
+def says_so(router: RunningRouter, name: str) -> bool:
+    return f"{name}.0 descriptors-short" in router.log.read_text()
+
+
+def flood(place: Path, connections: contextlib.ExitStack, asker, is_enough) -> None:
+    """Open connections to a socket until that is said to be enough; the stage has time to take a turn."""
+    for n in range(2000):
+        if n % 50 == 0:
+            asker.send(b"\x81\xa3ask\xa6status")
+            while asker.poll(1000) and not asker.recv():
+                pass
+            if is_enough():
+                return
         connection = connections.enter_context(socket.socket(socket.AF_UNIX))
         try:
             connection.connect(str(place))
@@ -276,8 +289,6 @@ def test_sockets_of_a_crash_and_a_double(tmp_path):
 
 def test_garbage_on_every_socket(tmp_path):
     """Octets that mean nothing, on bus and control sockets, are counted and dropped, and all goes on."""
-    import zmq
-
     router = RunningRouter(tmp_path)
     try:
         with zmq.Context() as context:
