@@ -204,7 +204,7 @@ def table_of(results: dict) -> str:
 
 
 PANELS = {
-    "s until all is told (or in the kernel)": "wall_s",
+    "s until told, or in the kernel": "wall_s",
     "s of CPU time": "cpu_s",
     "MiB of memory (PSS)": "pss_mib",
 }

@@ -8,6 +8,7 @@ those it was given as targets.
 import heapq
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,6 +23,8 @@ from stages.feed.source import Ready, Source
 TURN_S = 0.05
 CONNECT_S = 10.0
 RETRY_S = 0.2
+PATIENCE_S = 5.0  # until an OPEN comes
+MOST_DIALLING = 32
 PROGRESS_S = 0.1
 SETTLED_S = 1.0
 QUIET_S = 0.15  # nothing heard for so long: a good time to judge
@@ -70,6 +73,48 @@ class Sending:
     def __iter__(self):
         yield from self.blocks
         yield from self.rest
+
+
+class Dialling:
+    """Neighbors that are to get sessions: a few dial at once, and those that are refused dial again after a pause.
+
+    A router's queue of connections it has not accepted can be short: what does not fit looks connected from here, and
+    never is. So one whom nobody answers dials again, too.
+    """
+
+    def __init__(self, player: "Player", wanted: list[Neighbor]):
+        self.player = player
+        self.wanted = wanted
+        self.waiting = deque(wanted)
+        self.under_way: list[Neighbor] = []
+        self.retry_at: dict[str, float] = {}
+        self.reasons: dict[str, str] = {}  # why there is no session yet
+        for neighbor in wanted:
+            neighbor.failure = ""
+
+    def go_on(self, now: float) -> None:
+        """Dial whose turn it is."""
+        for neighbor in self.under_way:
+            if neighbor.opened is None and now - neighbor.heard_at > PATIENCE_S:
+                neighbor.fail(f"no OPEN within {PATIENCE_S:.0f} s")
+        for neighbor in self.wanted:
+            if neighbor.failure:
+                self._retry(neighbor, now)
+        self.under_way = [each for each in self.under_way if each.opened is None and not each.failure]
+        while self.waiting and len(self.under_way) < MOST_DIALLING:
+            neighbor = self.waiting.popleft()
+            self.player.dial(neighbor)
+            self.under_way.append(neighbor)
+
+    def _retry(self, neighbor: Neighbor, now: float) -> None:
+        name = neighbor.plan.name
+        self.reasons[name] = neighbor.failure
+        if name not in self.retry_at:
+            self.retry_at[name] = now + RETRY_S
+        elif now >= self.retry_at[name]:
+            del self.retry_at[name]
+            neighbor.failure = ""
+            self.waiting.append(neighbor)
 
 
 class Player:
@@ -149,44 +194,30 @@ class Player:
     def connect(self, neighbors: list[Neighbor] | None = None, limit_s: float = CONNECT_S) -> None:
         """Bring sessions up. Raises OSError or LoadFailed saying which neighbor could not."""
         wanted = self.neighbors if neighbors is None else neighbors
-        self.deadline = self.deadline or time.monotonic() + self.load.time_limit_s
         began_at = time.monotonic()
-        end = began_at + limit_s
-        for neighbor in wanted:
-            self._dial(neighbor)
+        self.deadline = self.deadline or began_at + self.load.time_limit_s
+        end = min(began_at + limit_s, self.deadline)
+        dialling = Dialling(self, wanted)
         ignored, self.ignored = self.ignored, self.ignored | {neighbor.plan.name for neighbor in wanted}
         try:
-            retry_at: dict[str, float] = {}
-            reasons: dict[str, str] = {}
             while not all(neighbor.is_established for neighbor in wanted):
                 now = time.monotonic()
-                for neighbor in wanted:
-                    if neighbor.failure:
-                        reasons[neighbor.plan.name] = neighbor.failure
-                        self._retry(neighbor, retry_at, now)
-                if now > min(end, self.deadline):
+                dialling.go_on(now)
+                if now > end:
                     down = [neighbor.plan.name for neighbor in wanted if not neighbor.is_established]
-                    why = next((f": {reasons[name]}" for name in down if name in reasons), "")
+                    why = next((f": {dialling.reasons[name]}" for name in down if name in dialling.reasons), "")
                     self._fail(f"{_names(down)}: no session within {now - began_at:.0f} s{why}")
                 self._turn(now)
         finally:
             self.ignored = ignored
 
-    def _dial(self, neighbor: Neighbor) -> None:
+    def dial(self, neighbor: Neighbor) -> None:
+        """Begin to connect a neighbor."""
         self.disconnect(neighbor)
         connection = neighbor.connect(time.monotonic())
         self.by_fd[connection.fileno()] = neighbor
         self.interest[connection.fileno()] = OUT
         self.epoll.register(connection.fileno(), OUT)
-
-    def _retry(self, neighbor: Neighbor, retry_at: dict[str, float], now: float) -> None:
-        """Dial again after a pause: a router may not be ready for a neighbor it has just lost."""
-        name = neighbor.plan.name
-        if name not in retry_at:
-            retry_at[name] = now + self.load.retry_s
-        elif now >= retry_at[name]:
-            del retry_at[name]
-            self._dial(neighbor)
 
     def disconnect(self, neighbor: Neighbor, is_orderly: bool = True) -> None:
         """End a neighbor's session."""
