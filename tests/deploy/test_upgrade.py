@@ -68,8 +68,9 @@ class Upgrade:
 
     def bring(self, version: str, change) -> None:
         """Have the wheels of a version, and no trace of another, where the procedure looks."""
-        shutil.rmtree(self.machine.root / "opt/headrace-new", ignore_errors=True)
-        shutil.copytree(Path(DIRECTORY) / "wheels", self.place / "wheels", dirs_exist_ok=True)
+        for path in (self.machine.root / "opt/headrace-new", self.place):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(Path(DIRECTORY) / "wheels", self.place / "wheels")
         (original,) = (self.place / "wheels").glob("headrace-*.whl")
         make_wheel(original, self.place / "wheels", version, change)
         original.unlink()
