@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -322,9 +324,6 @@ class Skeleton:
 
 def version() -> str:
     """Return the version that is installed, "" where none is: what runs is then a checkout."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
     try:
         return installed("headrace")
     except PackageNotFoundError:
