@@ -147,8 +147,8 @@ class Fib:
     protocol: int = key(
         keys.integer(5, 255),
         "Protocol number of the kernel routes and nexthop objects: those of this number are ours, and no others. "
-        "Nobody else has the default; FRR's bgpd has 186 (bgp), with metric 20, so beside it 186 is a bad choice.",
-        default=72,
+        "The default is the kernel's `bgp`, which FRR's bgpd has too, with metric 20: beside it choose another.",
+        default=186,
         change=keys.RESTART,
     )
     families: tuple[str, ...] = key(

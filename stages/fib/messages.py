@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 
-PROTOCOL = 72  # ours, of which nobody else makes routes: 186 (RTPROT_BGP) is FRR's bgpd's
+PROTOCOL = 186  # RTPROT_BGP, as other BGP daemons have it; `fib.protocol` gives another
 TABLE_MAIN = 254
 TABLE_LOCAL = 255
 TYPE_UNICAST = 1  # RTN_UNICAST

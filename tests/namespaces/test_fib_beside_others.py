@@ -67,15 +67,15 @@ def test_a_route_put_before_ours_is_not_overwritten(world, namespace):
     assert "via 192.0.2.99" in namespace.ip("route show 198.51.100.0/24 proto static")
     assert world.fib.status()["families"]["ipv4-unicast"]["refused"] == {"EEXIST": 1}
     namespace.ip("route del 198.51.100.0/24 via 192.0.2.99 proto static")
-    until(world, lambda: "via 192.0.2.11" in namespace.ip("route show 198.51.100.0/24 proto 72"))
+    until(world, lambda: "via 192.0.2.11" in namespace.ip("route show 198.51.100.0/24 proto 186"))
 
 
 def test_what_others_write_in_our_name_is_made_right(world, namespace):
     """A route of ours led elsewhere is led back, one we never made is removed; both are told."""
     world.change(ROUTES)
-    namespace.ip("route replace 198.51.100.0/24 via 192.0.2.99 metric 20 proto 72")
-    namespace.ip("-6 route replace 2001:db8:1::/48 via 2001:db8::99 metric 20 proto 72")
-    namespace.ip("route add 203.0.113.0/24 via 192.0.2.99 metric 20 proto 72")
+    namespace.ip("route replace 198.51.100.0/24 via 192.0.2.99 metric 20 proto 186")
+    namespace.ip("-6 route replace 2001:db8:1::/48 via 2001:db8::99 metric 20 proto 186")
+    namespace.ip("route add 203.0.113.0/24 via 192.0.2.99 metric 20 proto 186")
     settle(world)
     found = routes(namespace)
     assert len(found) == 2 and "via 192.0.2.10" in found[0] and "via 2001:db8::10" in found[1]
@@ -87,8 +87,8 @@ def test_what_others_write_in_our_name_is_made_right(world, namespace):
 def test_a_second_route_in_our_name_is_removed(world, namespace, how):
     """What others put before or behind ours, with our protocol and metric, goes: one route a prefix is there."""
     world.change(ROUTES)
-    namespace.ip(f"route {how} 198.51.100.0/24 via 192.0.2.99 metric 20 proto 72")
-    batch(namespace, f"-6 route {how} 2001:db8:1::/48 via 2001:db8::99 metric 20 proto 72\n")
+    namespace.ip(f"route {how} 198.51.100.0/24 via 192.0.2.99 metric 20 proto 186")
+    batch(namespace, f"-6 route {how} 2001:db8:1::/48 via 2001:db8::99 metric 20 proto 186\n")
     settle(world)
     assert "192.0.2.99" not in namespace.ip("route show") and "::99" not in namespace.ip("-6 route show")
     assert n_routes(namespace) == 2 and world.log.counts["routes-altered-by-others"] >= 1
@@ -98,22 +98,25 @@ def test_a_second_route_in_our_name_is_removed(world, namespace, how):
 
 def test_routes_of_ours_with_other_metrics_are_not_touched(world, namespace):
     """Of the same protocol, but of another metric: not ours."""
-    namespace.ip("route add 198.51.100.0/24 via 192.0.2.99 metric 30 proto 72")
+    namespace.ip("route add 198.51.100.0/24 via 192.0.2.99 metric 30 proto 186")
     world.change(ROUTES)
     world.change(dict.fromkeys(ROUTES))
     settle(world)
     assert len(routes(namespace)) == 1
 
 
-def test_routes_of_frr_are_not_ours(world, namespace):
-    """FRR's bgpd uses our metric, too: its routes stay, whatever we do, and keep ours out till they go."""
+@pytest.mark.parametrize("how", HOW)
+def test_routes_of_frr_are_not_ours(namespace, how):
+    """FRR's bgpd uses our metric, and 186: beside it, with another number, its routes stay and keep ours out till they
+    go."""
+    world = world_in(namespace, f"{CONFIG}{how}\nprotocol = 72\n")
     namespace.ip("nexthop add id 20 via 192.0.2.99 dev d0 proto zebra")
     theirs = "198.51.100.0/24 nhid 20 proto bgp metric 20"
     namespace.ip(f"route add {theirs}")
     for _ in range(2):
         world.change(ROUTES)
         settle(world)
-        assert [line.split()[0] for line in routes(namespace)] == ["2001:db8:1::/48"]
+        assert [line.split()[0] for line in routes(namespace, protocol=72)] == ["2001:db8:1::/48"]
         assert world.fib.status()["families"]["ipv4-unicast"]["refused"] == {"EEXIST": 1}
         world.change({"198.51.100.0/24": None})
         assert "via 192.0.2.99" in namespace.ip("route show proto bgp")
@@ -123,7 +126,8 @@ def test_routes_of_frr_are_not_ours(world, namespace):
     settle(world)
     assert "via 192.0.2.99" in namespace.ip("route show proto bgp")
     namespace.ip(f"route del {theirs}")
-    until(world, lambda: len(routes(namespace)) == 2)
+    until(world, lambda: len(routes(namespace, protocol=72)) == 2)
+    world.kill()
 
 
 def spoil(prefixes: list[str], rng: random.Random) -> str:
@@ -137,9 +141,9 @@ def spoil(prefixes: list[str], rng: random.Random) -> str:
             # By numbers: ip(8) of 2022 takes a name for the number before it, in one batch.
             [route.format("replace", 4)],
             [route.format("replace", 4), f"{how}route del {prefix} metric 20 proto 4"],
-            [route.format("replace", 72)],
+            [route.format("replace", 186)],
             [route.format("append", 4)],
-            [route.format("append", 72)],
+            [route.format("append", 186)],
             ["nexthop flush"] if rng.random() < 0.01 else [],
             ["link set d1 down", "link set d1 up"] if rng.random() < 0.01 else [],
         ])  # fmt: skip
@@ -194,7 +198,7 @@ def test_deletions_nobody_was_told_of_are_found(namespace):
     world.change(many(20_000))
     world.fib.kernel.notifications._socket.setsockopt(1, 33, 4096)  # SO_RCVBUFFORCE
     lines = "".join(f"route del 10.0.{i}.0/24 metric 20\n" for i in range(256))
-    lines += "".join(f"route replace 10.1.{i}.0/24 via 192.0.2.99 metric 20 proto 72\n" for i in range(256))
+    lines += "".join(f"route replace 10.1.{i}.0/24 via 192.0.2.99 metric 20 proto 186\n" for i in range(256))
     lines += "".join(f"-6 route del 2001:1000:{i:x}00::/40 metric 20\n" for i in range(256))
     lines += "route replace 10.2.0.0/24 via 192.0.2.99 metric 20 proto static\n"
     batch(namespace, lines)

@@ -168,7 +168,7 @@ def test_an_object_another_program_altered_is_set_right(namespace):
     world = world_in(namespace)
     world.change({f"10.0.{i}.0/24": "192.0.2.10" for i in range(50)})
     identifier = namespace.ip("nexthop").split()[1]
-    namespace.ip(f"nexthop replace id {identifier} via 192.0.2.99 dev d0 proto 72")
+    namespace.ip(f"nexthop replace id {identifier} via 192.0.2.99 dev d0 proto 186")
     until(world, lambda: "via 192.0.2.10" in namespace.ip("nexthop"))
     assert world.log.counts["nexthop-object-altered-by-others"] == 1 and len(routes(namespace)) == 50
     world.kill()

@@ -31,7 +31,7 @@ def settle(world: World) -> None:
         world.advance(1.1)
 
 
-def routes(namespace, more: str = "") -> list[str]:
+def routes(namespace, more: str = "", protocol: int = 186) -> list[str]:
     """Return our routes in the kernel of both families, one line each, without the lines of several ways."""
-    found = namespace.ip(f"route show proto 72 {more}") + namespace.ip(f"-6 route show proto 72 {more}")
+    found = namespace.ip(f"route show proto {protocol} {more}") + namespace.ip(f"-6 route show proto {protocol} {more}")
     return [line for line in found.splitlines() if not line.startswith("\t")]

@@ -216,7 +216,7 @@ class FakeKernel:
     n_dumps = 0
     bells = ()
 
-    def __init__(self, table: int, metric: int, protocol: int = 72, namespace: str = ""):
+    def __init__(self, table: int, metric: int, protocol: int = 186, namespace: str = ""):
         self.table, self.metric = table, metric
         self.listen()
         self.objects: dict[int, Gateway] = {}
@@ -257,7 +257,7 @@ class FakeKernel:
     def nexthops(self) -> list[NextHopState] | None:
         if not self.has_objects:
             return None
-        return [NextHopState(identifier, 72, gateway) for identifier, gateway in self.objects.items()]
+        return [NextHopState(identifier, 186, gateway) for identifier, gateway in self.objects.items()]
 
     def routes(self, family: int, table: int, protocol: int = 0):
         scan = netlink.RouteScan()
@@ -342,7 +342,7 @@ def connected(family: int, message: int = Kind.NEW_ROUTE) -> bytes:
 
 
 def dumped(
-    family: int, key: tuple[int, int, int], identifier: int, message=Kind.NEW_ROUTE, protocol=72, flags: int = 0
+    family: int, key: tuple[int, int, int], identifier: int, message=Kind.NEW_ROUTE, protocol=186, flags: int = 0
 ) -> bytes:
     """Return the message about a route on a nexthop object."""
     hi, lo, length = key
