@@ -4,6 +4,8 @@ Owns the times of what is under way. A probe prefix is an IPv4 /25 of 223.255.0.
 change has an AS path of its own, so that a router must pass it on.
 """
 
+import time
+
 import numpy as np
 
 from common.bgp.attributes import encode_set
@@ -41,8 +43,10 @@ class Probes:
             return
         if self.interval_s == 0 and self.sent_at:
             return
-        self.sent_at[hi] = now
-        self.sender.send(self._update(hi))
+        update = self._update(hi)
+        # The clock starts at the socket: what it took to make the UPDATE is no delay of the router's.
+        self.sent_at[hi] = time.monotonic()
+        self.sender.send(update)
         self.n_sent += 1
         self.next_at = now + self.interval_s
 
