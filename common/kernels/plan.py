@@ -13,8 +13,11 @@ import cython
 import numpy as np
 
 ELSEWHERE = 0xFFFFFFFF
-QUEUED, UNCONFIRMED, BESIDE, SENT = 1, 2, 4, 8
-"""Flags. BESIDE: a route of others stands beside ours, same prefix and metric. SENT: the kernel's answer is awaited."""
+QUEUED, UNCONFIRMED, BESIDE, SENT, UNSURE = 1, 2, 4, 8, 16
+"""Flags. BESIDE: a route of others stands beside ours, same prefix and metric. SENT: the kernel's answer is awaited.
+UNSURE: the kernel may have more routes in our name than the plan says, as others wrote there, or as what was told of
+them is older than our own last change; it is settled once the kernel has no route to remove, or takes one as the only
+one."""
 N_UNCONFIRMED, N_WANTED = 256, 257  # places in `tally`, after the errnos
 TALLY = 258
 
@@ -23,6 +26,8 @@ IS_QUEUED = cython.declare(cython.uchar, 1)
 IS_UNCONFIRMED = cython.declare(cython.uchar, 2)
 IS_BESIDE = cython.declare(cython.uchar, 4)
 IS_SENT = cython.declare(cython.uchar, 8)
+IS_UNSURE = cython.declare(cython.uchar, 16)
+IS_SPOILED = cython.declare(cython.uchar, 4 | 16)
 AT_UNCONFIRMED = cython.declare(cython.Py_ssize_t, 256)
 AT_WANTED = cython.declare(cython.Py_ssize_t, 257)
 INSTALL = cython.declare(cython.uchar, 1)  # as kernels.netlink numbers them
@@ -103,8 +108,9 @@ def take(
     rows, actions, targets: what is to be done, of rows that are marked as sent until they are settled. idle: rows
     neither wanted nor installed, which nobody needs. later: rows to be queued again, as their answer is awaited.
 
-    A route whose way cannot be used is to be absent. Where a route of others stands beside ours, the kernel might
-    replace that one: ours is removed instead, and comes back when there is room (see `settle`).
+    A route whose way cannot be used is to be absent. Where another route stands beside ours, the kernel might replace
+    that one: ours is removed instead, and comes back when there is room (see `settle`). What is to be absent and may
+    be there all the same is removed.
     """
     n: cython.Py_ssize_t = queue.shape[0]
     rows_column, targets_column = np.empty(n, np.uint32), np.empty(n, np.uint32)
@@ -131,15 +137,16 @@ def take(
                 continue
             flags[row] &= ~IS_QUEUED & 0xFF
             target = wanted[row] if is_usable[wanted[row]] else 0
-            if target == installed[row]:
+            if target == installed[row] and (target != 0 or not flags[row] & IS_UNSURE):
                 if trouble[row] != 0:
                     tally[trouble[row]] -= 1
                     trouble[row] = 0
                 if wanted[row] == 0:
+                    flags[row] &= ~IS_BESIDE & 0xFF
                     idle[n_idle] = row
                     n_idle += 1
                 continue
-            if flags[row] & IS_BESIDE and installed[row] != 0:
+            if flags[row] & IS_SPOILED and installed[row] != 0:
                 target = 0
             flags[row] |= IS_SENT
             rows[n_rows] = row
@@ -171,7 +178,8 @@ def settle(
 
     refused: indices into `rows` of what was not done; its trouble is in the column. Nothing is lost by removing
     a route that is not there (ESRCH, ENOENT). idle: rows neither wanted nor installed any more, nor queued. again: rows
-    that made room for the route of others beside them, and are to be installed when there is room.
+    that made room for the route beside them, and are to be installed when there is room; and those of which more may
+    have to be removed.
     """
     n: cython.Py_ssize_t = rows.shape[0]
     refused_column, idle_column, again_column = np.empty(n, np.uint32), np.empty(n, np.uint32), np.empty(n, np.uint32)
@@ -183,6 +191,7 @@ def settle(
     n_idle: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
     row: cython.uint
+    is_spoiled: cython.bint
     with cython.nogil:
         for i in range(n):
             row = rows[i]
@@ -203,13 +212,15 @@ def settle(
             if targets[i] != 0:
                 n_installed[targets[i]] += 1
             installed[row] = targets[i]
-            if targets[i] == 0 and wanted[row] == 0:
-                flags[row] &= ~IS_BESIDE & 0xFF
+            is_spoiled = flags[row] & IS_SPOILED != 0
+            flags[row] &= ~IS_BESIDE & 0xFF
+            if actions[i] != REMOVE or errors[i] != 0:
+                flags[row] &= ~IS_UNSURE & 0xFF
+            if targets[i] == 0 and wanted[row] == 0 and not flags[row] & IS_UNSURE:
                 if not flags[row] & IS_QUEUED:
                     idle[n_idle] = row
                     n_idle += 1
-            elif flags[row] & IS_BESIDE:
-                flags[row] &= ~IS_BESIDE & 0xFF
+            elif is_spoiled:
                 again[n_again] = row
                 n_again += 1
     return refused_column[:n_refused], idle_column[:n_idle], again_column[:n_again]

@@ -205,22 +205,32 @@ class Plan:
 
     def adopt(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray, ways: np.ndarray) -> None:
         """Take over routes of an earlier run (way ELSEWHERE: ours, but leading somewhere not known)."""
-        rows = self.prefixes.intern(hi, lo, length)
-        self._fit()
-        self._set_installed(rows, ways)
+        rows, ways = self._found(hi, lo, length, ways)
+        is_second = self.installed[rows] != 0  # its first came in an earlier part
+        self.flags[rows[is_second]] |= steps.UNSURE
+        self._set_installed(rows, np.where(is_second, np.uint32(steps.ELSEWHERE), ways))
+        self.tally[steps.N_UNCONFIRMED] += np.count_nonzero(self.flags[rows] & steps.UNCONFIRMED == 0)
         self.flags[rows] |= steps.UNCONFIRMED
-        self.tally[steps.N_UNCONFIRMED] += len(rows)
+
+    def _found(
+        self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray, ways: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows, each once, and ways of routes of ours that the kernel has; several of one prefix: ELSEWHERE."""
+        every = self.prefixes.intern(hi, lo, length)
+        self._fit()
+        rows, first, n_routes = np.unique(every, return_index=True, return_counts=True)
+        self.flags[rows[n_routes > 1]] |= steps.UNSURE
+        return rows, np.where(n_routes > 1, np.uint32(steps.ELSEWHERE), ways[first])
 
     def compare(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray, ways: np.ndarray) -> tuple[int, int]:
         """Compare with all the kernel has of ours; return (lost, altered), which wait for `repair` from now on."""
-        rows = self.prefixes.intern(hi, lo, length)
-        self._fit()
+        rows, ways = self._found(hi, lo, length, ways)
         found = np.zeros(self.prefixes.row_limit, np.uint32)
         found[rows] = ways
         installed = self.installed[: len(found)]
         lost = np.flatnonzero((installed != 0) & (found == 0)).astype(np.uint32)
         altered = np.flatnonzero((found != 0) & (installed != found)).astype(np.uint32)
-        self._set_installed(lost, np.zeros(len(lost), np.uint32))
+        self._set_gone(lost)
         self._set_installed(altered, found[altered])
         self._repairs += [lost, altered]
         return len(lost), len(altered)
@@ -231,6 +241,8 @@ class Plan:
         if consequence.is_lost or consequence.is_changed:
             rows = np.flatnonzero(self.installed[:limit] == consequence.way).astype(np.uint32)
             self._set_installed(rows, np.full(len(rows), 0 if consequence.is_lost else steps.ELSEWHERE, np.uint32))
+            if consequence.is_lost and not self.ways.has_objects:
+                self.flags[rows] |= steps.UNSURE  # a plain route may have gone in after the interface came back
             self._enqueue(rows)
         if consequence.is_usable or consequence.is_lost:
             self._enqueue(np.flatnonzero(self.wanted[:limit] == consequence.way).astype(np.uint32))
@@ -239,7 +251,7 @@ class Plan:
         """Note that others deleted routes of ours, which wait for `repair`. Return how many were ours."""
         rows = self.prefixes.find(hi, lo, length)
         rows = np.unique(rows[self.installed[rows] != 0])
-        self._set_installed(rows, np.zeros(len(rows), np.uint32))
+        self._set_gone(rows)
         self._repairs.append(rows)
         return len(rows)
 
@@ -248,14 +260,13 @@ class Plan:
     ) -> int:
         """Note what others wrote in our name (protocol and metric), which waits for `repair`. Return how many.
 
-        What is not in the place of ours stands beside it.
+        What is not in the place of ours stands beside it, and so may ours beside what took the place of others.
         """
         rows = self.prefixes.intern(hi, lo, length)
         self._fit()
-        is_other = self.installed[rows] != ways
-        self.flags[rows[is_other & ~is_replaced & (self.installed[rows] != 0)]] |= steps.BESIDE
-        rows, first = np.unique(rows[is_other], return_index=True)
-        self._set_installed(rows, ways[is_other][first])
+        self.flags[rows[~is_replaced | (self.flags[rows] & steps.BESIDE != 0)]] |= steps.UNSURE
+        rows = np.unique(rows[~is_replaced | (self.installed[rows] != ways)])
+        self._set_installed(rows, np.full(len(rows), steps.ELSEWHERE, np.uint32))
         self._repairs.append(rows)
         return len(rows)
 
@@ -268,7 +279,7 @@ class Plan:
         is_ours = self.installed[rows] != 0
         self.flags[rows[is_ours & ~is_replaced]] |= steps.BESIDE
         gone = np.unique(rows[is_ours & is_replaced])
-        self._set_installed(gone, np.zeros(len(gone), np.uint32))
+        self._set_gone(gone)
         self._set_trouble(gone, EEXIST)
         return len(gone)
 
@@ -314,6 +325,11 @@ class Plan:
         self._enqueue(rows)
         return len(rows)
 
+    def _set_gone(self, rows: np.ndarray) -> None:
+        """Note that others took our routes, each once. Not for sure: it may have been told before our last change."""
+        self._set_installed(rows, np.zeros(len(rows), np.uint32))
+        self.flags[rows] |= steps.UNSURE
+
     def _set_installed(self, rows: np.ndarray, ways: np.ndarray) -> None:
         """Write what the kernel has in `rows`, each once, with all that is counted."""
         before = self.installed[rows]
@@ -353,14 +369,17 @@ class Plan:
         if unanswered.any():
             self._settle_unanswered(work, errors, unanswered)
         done = np.bincount(work.actions[errors == 0], minlength=4)
+        is_removed = (work.actions == netlink.REMOVE) & (self.installed[work.rows] != 0)
         refused, idle, again = steps.settle(
             work.rows, work.actions, work.targets, errors, self.wanted, self.installed, self.flags, self.trouble,
             self.ways.n_installed, self.tally,
         )  # fmt: skip
-        n_removed = int(np.count_nonzero(work.actions == netlink.REMOVE))
-        n_removed -= int(np.count_nonzero(work.actions[refused] == netlink.REMOVE))
+        is_removed[refused] = False
+        n_removed = int(np.count_nonzero(is_removed))
         self.n_installed += int(done[netlink.INSTALL]) - n_removed
-        self._tell_flips(work, refused)
+        if self.on_flip is not None:
+            flips = np.flatnonzero(is_removed | ((work.actions == netlink.INSTALL) & (errors == 0)))
+            self.on_flip(work.rows[flips], work.actions[flips] == netlink.INSTALL)
         self.counts.installed += int(done[netlink.INSTALL])
         self.counts.replaced += int(done[netlink.REPLACE])
         self.counts.removed += n_removed
@@ -369,13 +388,6 @@ class Plan:
             self.prefixes.release(idle)
         self._enqueue(again)
         return refused
-
-    def _tell_flips(self, work: Work, refused: np.ndarray) -> None:
-        if self.on_flip is not None:
-            is_flip = work.actions != netlink.REPLACE
-            is_flip[refused] = False
-            flips = np.flatnonzero(is_flip)
-            self.on_flip(work.rows[flips], work.actions[flips] == netlink.INSTALL)
 
     def put_back(self, rows: np.ndarray) -> None:
         """Queue rows that were taken, and not settled or to be tried once more."""

@@ -485,7 +485,9 @@ class FibStage(Stage):
             here = of_table & (scan.family == plan.family)
             self._note_others(family, plan, scan, np.flatnonzero(here & is_new & ~is_own))
             altered = np.flatnonzero(here & is_new & is_own)
-            ways, is_replaced = self._current_ways(plan, scan, altered), is_in_place[altered]
+            ways = self._current_ways(plan, scan, altered)
+            # What the kernel itself tells anew (port 0), like that hardware has it now, is no second route.
+            is_replaced = is_in_place[altered] | (scan.port[altered] == 0)
             n = plan.note_altered(*_prefixes(plan, scan, altered), ways, is_replaced)
             self._tell_found("routes-altered-by-others", family, n, scan, altered)
             deleted = np.flatnonzero(here & ~is_new & is_own)

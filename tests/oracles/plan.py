@@ -11,6 +11,7 @@ class Row:
         self.installed = 0
         self.is_queued = False
         self.is_beside = False
+        self.is_unsure = False
         self.is_sent = False
         self.trouble = 0
 
@@ -46,14 +47,15 @@ class Plan:
                 continue
             row.is_queued = False
             target = row.wanted if row.wanted in self.usable else 0
-            if target != row.installed:
-                if row.is_beside and row.installed:
+            if target != row.installed or (target == 0 and row.is_unsure):
+                if (row.is_beside or row.is_unsure) and row.installed:
                     target = 0
                 row.is_sent = True
                 work.append((number, 3 if target == 0 else 1 if row.installed == 0 else 2, target))
                 continue
             row.trouble = 0
             if row.wanted == 0:
+                row.is_beside = False
                 idle.append(number)
         return work, idle
 
@@ -66,6 +68,8 @@ class Plan:
             return True, False, False
         row.trouble = 0
         row.installed = target
-        was_beside, row.is_beside = row.is_beside, False
-        is_unwanted = target == 0 and row.wanted == 0
-        return False, is_unwanted and not row.is_queued, was_beside and not is_unwanted
+        was_spoiled, row.is_beside = row.is_beside or row.is_unsure, False
+        if not (action == 3 and error == 0):  # there may be one more where there was one to remove
+            row.is_unsure = False
+        is_done = target == 0 and row.wanted == 0 and not row.is_unsure
+        return False, is_done and not row.is_queued, was_spoiled and not is_done

@@ -15,8 +15,8 @@ USABLE = {1, 2}
 wants = st.lists(st.tuples(st.integers(1, N_ROWS - 1), st.integers(0, N_WAYS - 1)), min_size=1, max_size=6)
 takes = st.tuples(st.integers(1, 9))
 answers = st.lists(st.sampled_from([0, 0, 0, 2, 3, 17, 300]), min_size=9, max_size=9).map(tuple)
-besides = st.integers(1, N_ROWS - 1)
-steps = st.lists(wants | takes | answers | besides, max_size=16)
+spoiled = st.integers(1, N_ROWS - 1)
+steps = st.lists(wants | takes | answers | spoiled | spoiled.map(lambda row: -row), max_size=16)
 
 
 class Columns:
@@ -85,8 +85,9 @@ def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
             for row, way in step:
                 slow.want(row, way)
         elif isinstance(step, int):
-            columns.flags[step] |= plan.BESIDE
-            slow.row(step).is_beside = True
+            row = abs(step)
+            columns.flags[row] |= plan.BESIDE if step > 0 else plan.UNSURE
+            setattr(slow.row(row), "is_beside" if step > 0 else "is_unsure", True)
         elif len(step) == 1:
             take(columns, slow, *step)
         elif columns.sent:

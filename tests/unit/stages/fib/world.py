@@ -26,6 +26,7 @@ from common.runtime.stage import Context, Skeleton
 from stages.fib import messages
 from stages.fib.memory import Memory
 from stages.fib.messages import Gateway, Kind, LinkState, NextHopState
+from stages.fib.netlink_socket import Overrun
 from stages.fib.sender import Sent
 from stages.fib.stage import FibStage
 
@@ -181,6 +182,7 @@ class _Notifications:
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK)
         self._waiting: list[bytes] = []
         self._slots: list[bytes] = []
+        self._is_late = self._has_lost = False
         self.octets = np.zeros(0, np.uint8)
 
     def fileno(self) -> int:
@@ -191,9 +193,27 @@ class _Notifications:
             self._events.put(datagram)
             return
         self._waiting.append(datagram)
+        if not self._is_late:
+            os.write(self._writer, b"x")
+
+    def come_late(self, is_late: bool) -> None:
+        """Keep what is told on its way, or let it arrive."""
+        self._is_late = is_late
+        if self._waiting and not is_late:
+            os.write(self._writer, b"x")
+
+    def lose(self) -> None:
+        """Lose what is on its way, as where there is too little room for it."""
+        self._waiting.clear()
+        self._has_lost = True
         os.write(self._writer, b"x")
 
     def receive(self) -> np.ndarray:
+        if self._has_lost:
+            self._has_lost = False
+            raise Overrun
+        if self._is_late:
+            return np.zeros(0, np.uint32)
         with contextlib.suppress(BlockingIOError):
             os.read(self._reader, 4096)
         self._slots, self._waiting = self._waiting, []
@@ -223,6 +243,8 @@ class FakeKernel:
         self.groups: dict[int, messages.Members] = {}
         self.ours: dict[tuple[int, int, int], int] = {}
         """(hi, lo, length) -> way's nexthop object or interface"""
+        self.behind: dict[tuple[int, int, int], list[int]] = {}
+        """What others put behind the first of ours, in our name"""
         self.foreign: set[tuple[int, int, int]] = set()
         self.has_objects = True
         self.calls: list[int] = []
@@ -265,7 +287,8 @@ class FakeKernel:
             return
         for datagram in [connected(family)] + [
             dumped(family, key, identifier)
-            for key, identifier in self.ours.items()
+            for key, first in self.ours.items()
+            for identifier in (first, *self.behind.get(key, ()))
             if (family == AF_INET6) == bool(key[0] >> 60 == 2)
         ]:
             scan.scan(np.frombuffer(datagram, np.uint8), len(datagram), np.array([len(datagram)], np.uint32))
@@ -321,7 +344,7 @@ class FakeKernel:
         if self.fail_with:
             return self.fail_with
         if action == netlink.REMOVE:
-            return 0 if self.ours.pop(key, None) is not None else ESRCH
+            return 0 if self._remove_first(key) else ESRCH
         if key in self.foreign or (action == netlink.INSTALL and key in self.ours):
             return EEXIST
         start = way * netlink.WAY_OCTETS
@@ -331,6 +354,42 @@ class FakeKernel:
             return EINVAL
         self.ours[key] = identifier
         return 0
+
+    def _remove_first(self, key) -> bool:
+        was_there = self.ours.pop(key, None) is not None
+        if self.behind.get(key):
+            self.ours[key] = self.behind[key].pop(0)
+        return was_there
+
+    # ---- what another program does, of IPv4, and what is told of it ---------------------------------------------
+
+    def others_write(self, key, identifier: int, protocol: int, is_replaced: bool) -> None:
+        """Write a route in the place of ours, or behind it; in our name, or in their own (where it comes first)."""
+        is_replaced &= key in self.ours or key in self.foreign
+        if is_replaced:
+            if key in self.foreign:
+                self.foreign.discard(key)
+            else:
+                self._remove_first(key)
+        if protocol == 4:
+            self.foreign.add(key)
+        elif is_replaced and key in self.ours:
+            self.behind.setdefault(key, []).insert(0, self.ours[key])
+            self.ours[key] = identifier
+        elif key in self.ours:
+            self.behind.setdefault(key, []).append(identifier)
+        else:
+            self.ours[key] = identifier
+        flags = messages.NLM_F_REPLACE if is_replaced else 0
+        self.notifications.put(dumped(AF_INET, key, identifier, protocol=protocol, flags=flags))
+
+    def others_delete(self, key, protocol: int) -> None:
+        """Delete the first route of a protocol, if there is one."""
+        if protocol == 4 and key in self.foreign:
+            self.foreign.discard(key)
+        elif protocol == 4 or not self._remove_first(key):
+            return
+        self.notifications.put(dumped(AF_INET, key, 0, Kind.DEL_ROUTE, protocol=protocol))
 
 
 def connected(family: int, message: int = Kind.NEW_ROUTE) -> bytes:
