@@ -495,7 +495,7 @@ class Neighbor:
     )
     maximum_prefixes_restart_s: int = key(
         keys.integer(0, 86400),
-        "When a session that ended so may come up again; 0: when an operator restarts it.",
+        "When a session that ended so may come up again; 0: when a limit is changed in the configuration.",
         default=300,
         unit="s",
     )

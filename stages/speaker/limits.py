@@ -7,6 +7,7 @@ that is near the limit, and far more than was held, has them counted anew. So a 
 """
 
 from common.bgp.constants import CeaseSubcode, Family
+from common.bgp.fsm import State
 from common.config import Neighbor as NeighborConfig
 from common.runtime.log import Log, event
 from stages.speaker.adj_rib_in import AdjRibIn
@@ -28,6 +29,10 @@ def maximum_attribute_octets(config: NeighborConfig) -> int | None:
         return config.maximum_attribute_octets or None
     n_prefixes = config.maximum_prefixes or max(2 * config.expected_routes, MANY_PREFIXES)
     return max(OCTETS_PER_PREFIX * n_prefixes, LEAST_OCTETS)
+
+
+def _limits(config: NeighborConfig) -> tuple:
+    return config.maximum_prefixes, maximum_attribute_octets(config), config.maximum_prefixes_restart_s
 
 
 class Limits:
@@ -55,6 +60,13 @@ class Limits:
             self._end(neighbor, CeaseSubcode.MAXIMUM_NUMBER_OF_PREFIXES_REACHED)
         elif self._is_beyond_octets(neighbor):
             self._end(neighbor, CeaseSubcode.OUT_OF_RESOURCES)
+
+    def relent(self, neighbor: Neighbor, former: NeighborConfig) -> None:
+        """Let a session that went beyond a limit come up at once when its limits are not those any more."""
+        is_waiting = neighbor.is_held_back and neighbor.peering.session.state is State.IDLE
+        if is_waiting and _limits(neighbor.config) != _limits(former):
+            neighbor.is_held_back = False
+            self._neighbors.start(neighbor)
 
     def _is_beyond_prefixes(self, neighbor: Neighbor) -> bool:
         limit = neighbor.config.maximum_prefixes
@@ -86,4 +98,5 @@ class Limits:
 
     def _end(self, neighbor: Neighbor, subcode: CeaseSubcode) -> None:
         restart_s = neighbor.config.maximum_prefixes_restart_s
+        neighbor.is_held_back = True
         self._neighbors.stop(neighbor, subcode, restart_s=float(restart_s) or None)

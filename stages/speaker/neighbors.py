@@ -67,6 +67,8 @@ class Neighbor:
     has_been_up: bool = False
     # Limits of which there was a warning in this session.
     warned_of: set[str] = field(default_factory=set)
+    # Its last session went beyond a limit.
+    is_held_back: bool = False
     # Octets of its attribute sets, counted from above, and at how many they are counted anew (limits.py).
     n_attribute_octets: int = 0
     count_octets_at: int = 0

@@ -254,7 +254,7 @@ class Speaker(Stage):
 
     def _reconfigure(self, neighbor: Neighbor, config: NeighborConfig) -> None:
         """Go on with a neighbor whose session can stand."""
-        neighbor.config = config
+        former, neighbor.config = neighbor.config, config
         neighbor.settings = self._settings(self.config, config)
         for peering in neighbor.peerings():
             session = peering.session
@@ -269,6 +269,7 @@ class Speaker(Stage):
                 self._find_group(neighbor, family)
         neighbor.count_octets_at = 0
         self.limits.check(neighbor)
+        self.limits.relent(neighbor, former)
 
     def _find_group(self, neighbor: Neighbor, family: Family) -> None:
         """Begin to move a member to another group, if its export policy or what else makes a group has changed."""
@@ -428,6 +429,7 @@ class Speaker(Stage):
         neighbor.families = tuple(families)
         neighbor.path_id_families = negotiated.add_path_receive
         neighbor.warned_of.clear()
+        neighbor.is_held_back = False
         router_id, local = record.peer_open.router_id, peering.connection.local
         neighbor.has_been_up = True
         neighbor.restart = negotiated.graceful_restart

@@ -234,6 +234,25 @@ def test_maximum_prefixes(router):
     assert neighbor.peering.session.state is State.ACTIVE
 
 
+@pytest.mark.parametrize("restart_s", [0, 300])
+def test_a_limit_that_is_raised_lets_the_session_come_up_again(router, restart_s):
+    """Who went beyond a limit waits for its time, or for a configuration with another limit, which counts at once."""
+    few = {"maximum_prefixes": 5, "maximum_prefixes_restart_s": restart_s}
+
+    def reload(**values):
+        changed = replace(router.config.neighbors["a"], **values)
+        router.speaker.reload(replace(router.config, neighbors={**router.config.neighbors, "a": changed}))
+        router.run_until_quiet()
+        return router.speaker.neighbors.get("a").peering.session.state
+
+    reload(**few)
+    peer = router.peer("a").open()
+    peer.send(update({f"10.1.{i}.0/24": PATH_A for i in range(6)}))
+    assert peer.take(3)[:2] == bytes((6, CeaseSubcode.MAXIMUM_NUMBER_OF_PREFIXES_REACHED))
+    assert reload(**few) is State.IDLE
+    assert reload(**{**few, "maximum_prefixes": 6}) is State.ACTIVE
+
+
 def with_octets(router, n_octets: int | None, **values) -> Neighbor:
     """Let neighbor b have us hold so many octets of attribute sets."""
     neighbors = dict(router.config.neighbors)
