@@ -304,8 +304,8 @@ class Supervisor:
             return
         if child.killed_because:
             reason = child.killed_because
-        if child.is_restart_wanted:
-            child.is_restart_wanted = False
+        is_wanted, child.is_restart_wanted = child.is_restart_wanted, False
+        if is_wanted:
             child.delay_s, reason = 0.0, f"{reason}, asked to"
         else:
             if ran_s >= config.restart_reset_s or not child.delay_s:
@@ -319,8 +319,8 @@ class Supervisor:
         child.reasons.append(reason)
         event(
             self.context.log,
-            "stage-died",
-            "error",
+            "stage-ended" if is_wanted else "stage-died",
+            "info" if is_wanted else "error",
             child=child.label,
             reason=reason,
             ran_s=ran_s,

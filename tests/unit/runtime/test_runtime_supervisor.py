@@ -114,6 +114,8 @@ def test_a_stage_that_dies_is_started_again_and_the_reason_is_kept(run_dir, supe
     assert again["speaker"]["pid"] == found["speaker"]["pid"]
     assert ask(run_dir, "supervisor", "0", "restart", 5, name="speaker.0")["restarted"] == ["speaker.0"]
     wait_for(lambda: (new := stages(run_dir)["speaker"])["restarts"] == 1 and new["state"] == "running")
+    told = next(line for line in supervisor.stderr if "asked to" in line)
+    assert told.split()[1:4] == ["INFO", "supervisor.0", "stage-ended"]  # no error: somebody wanted it
 
 
 def test_a_stage_that_hangs_is_killed_and_started_again(run_dir, supervisor):
