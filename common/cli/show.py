@@ -15,6 +15,7 @@ from common.runtime.processes import memory_octets
 
 Column = tuple[str, str] | tuple[str, str, Callable[[Any], Any]]
 
+OWN = "(own)"  # the neighbor of a route that is originated here
 NEIGHBORS: tuple[Column, ...] = (
     ("neighbor", "name"),
     ("address", "address"),
@@ -28,7 +29,7 @@ NEIGHBORS: tuple[Column, ...] = (
 ROUTES: tuple[Column, ...] = (
     ("prefix", "prefix"),
     ("next hop", "next_hop"),
-    ("neighbor", "neighbor"),
+    ("neighbor", "neighbor", lambda name: name or OWN),
     ("local pref", "local_pref", str),
     ("MED", "med", str),
     ("origin", "origin"),
@@ -37,12 +38,14 @@ ROUTES: tuple[Column, ...] = (
 )
 CANDIDATES: tuple[Column, ...] = (
     ("", "is_chosen", lambda value: "*" if value else ""),
-    ("neighbor", "neighbor"),
+    ("neighbor", "neighbor", lambda name: name or OWN),
     ("next hop", "next_hop"),
     ("local pref", "local_pref", str),
     ("MED", "med", str),
     ("origin", "origin"),
     ("AS path", "as_path"),
+    ("communities", "communities"),
+    ("large communities", "large_communities"),
     ("why", "why"),
 )
 KERNEL: tuple[Column, ...] = (

@@ -98,6 +98,18 @@ def test_route(router):
     assert lines[2].startswith("*  transit-a") and lines[3].endswith("longer AS path")
 
 
+def test_route_shows_communities_and_whose_an_own_route_is(router, monkeypatch):
+    """People see communities as well, and a route that is originated here is said to be our own."""
+    candidates = [
+        {"neighbor": "", "is_chosen": True, "as_path": "", "why": "higher degree of preference"},
+        {"neighbor": "transit-a", "as_path": "64601", "communities": ["65000:1", "65000:2"], "why": "lower"},
+    ]
+    monkeypatch.setitem(ANSWERS, ("rib", "route"), {"prefix": "10.0.0.0/8", "candidates": candidates})
+    call, _ = router
+    _, _, own, learned, *_ = call("route", "10.0.0.0/8").output.splitlines()
+    assert own.split()[:2] == ["*", "(own)"] and "65000:1 65000:2" in learned
+
+
 def test_route_shows_what_policy_refuses(router):
     """A route received that is no candidate stands there too, with policy's reason."""
     call, asked = router
