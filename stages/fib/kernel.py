@@ -192,12 +192,12 @@ class Kernel:
                 return None
             raise
 
-    def routes(self, family: int, table: int, protocol: int = 0) -> Iterator[netlink.RouteScan]:
-        """Give the routes of a table, of one protocol unless that is 0, in parts; each is good until the next."""
+    def routes(self, family: int, table: int) -> Iterator[netlink.RouteScan]:
+        """Give the routes of a table in parts; each is good until the next."""
         scan = netlink.RouteScan()
         self.n_dumps += 1
         sequence = self._take_sequence()
-        self.requests.send(messages.dump_routes(sequence, family, table, protocol))
+        self.requests.send(messages.dump_routes(sequence, family, table))
         while self.requests.wait(ANSWER_TIME_S):
             lengths = self.requests.receive()
             scan.scan(self.requests.octets, self.requests.slot_octets, lengths)

@@ -218,9 +218,9 @@ def remove_nexthop(sequence: int, identifier: int) -> bytes:
     return message(Kind.DEL_NEXTHOP, Request.REQUEST | Request.ACKNOWLEDGE, sequence, body)
 
 
-def dump_routes(sequence: int, family: int, table: int, protocol: int = 0) -> bytes:
-    """Return the request for all routes of a table, and of one protocol unless that is 0 (the kernel filters)."""
-    body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, protocol, 0, 0, 0) + number(RouteAttribute.TABLE, table)
+def dump_routes(sequence: int, family: int, table: int) -> bytes:
+    """Return the request for all routes of a table."""
+    body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0) + number(RouteAttribute.TABLE, table)
     return message(Kind.GET_ROUTE, Request.REQUEST | Request.DUMP, sequence, body)
 
 

@@ -283,6 +283,11 @@ class Plan:
         self._set_trouble(gone, EEXIST)
         return len(gone)
 
+    def note_beside(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray) -> None:
+        """Note that others have routes where ours is or may be, before or behind it."""
+        rows = self.prefixes.find(hi, lo, length)
+        self.flags[rows[rows != 0]] |= steps.BESIDE
+
     def note_room(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray) -> None:
         """Note that others deleted routes of their own: what they kept out can be tried again."""
         rows = self.prefixes.find(hi, lo, length)

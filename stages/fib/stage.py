@@ -304,8 +304,9 @@ class FibStage(Stage):
             self.resolver.learn_link(link)
 
     def _read_routes(self, take: Callable[[Plan, RouteScan], None]) -> None:
-        """Dump once: the routes of others for resolution, our own for `take`, part by part."""
+        """Dump once: others' routes for resolution, our own for `take`, part by part; then note what is beside ours."""
         table = self.settings.table
+        beside: list[tuple[Plan, tuple[np.ndarray, ...]]] = []
         for family, number in ADDRESS_FAMILIES.items():
             plan = self.plans.get(family)
             for scan in self.kernel.routes(number, TABLE_LOCAL):
@@ -314,9 +315,13 @@ class FibStage(Stage):
                 self.resolver.learn_routes(scan)
                 if table == TABLE_MAIN and plan is not None:
                     take(plan, scan)
+                    beside.append((plan, _prefixes(plan, scan, self._theirs(scan))))
             if table != TABLE_MAIN and plan is not None:
-                for scan in self.kernel.routes(number, table, self.settings.protocol):
+                for scan in self.kernel.routes(number, table):
                     take(plan, scan)
+                    beside.append((plan, _prefixes(plan, scan, self._theirs(scan))))
+        for plan, prefixes in beside:
+            plan.note_beside(*prefixes)
 
     def _adopt_routes(self, plan: Plan, scan: RouteScan, adopted: dict[int, int]) -> None:
         chosen = np.flatnonzero(self._ours(scan))
@@ -351,6 +356,12 @@ class FibStage(Stage):
     def _ours(self, scan: RouteScan) -> np.ndarray:
         fib = self.settings
         return (scan.protocol == fib.protocol) & (scan.metric == fib.metric) & (scan.table == fib.table)
+
+    def _theirs(self, scan: RouteScan) -> np.ndarray:
+        """Return where the routes of others are that could stand in the place of ours."""
+        fib = self.settings
+        is_theirs = (scan.protocol != fib.protocol) & (scan.metric == fib.metric) & (scan.table == fib.table)
+        return np.flatnonzero(is_theirs)
 
     def _reread(self) -> None:
         """Read once what notifications were lost about: links, others' routes and objects, and our own routes."""
@@ -402,6 +413,7 @@ class FibStage(Stage):
         else:
             is_same = (ways.oif[known] == scan.oif[chosen]) & (ways.gateway_hi[known] == scan.gateway_hi[chosen])
             is_same &= ways.gateway_lo[known] == scan.gateway_lo[chosen]
+            is_same &= ways.n_hops[known] == scan.n_hops[chosen]
         return np.where(is_same & (known != 0), known, steps.ELSEWHERE).astype(np.uint32)
 
     # ---- what others do in the kernel ---------------------------------------------------------------------------

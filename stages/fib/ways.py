@@ -127,6 +127,7 @@ class Ways:
         self.oif = allocate(0, np.uint32)
         self.gateway_hi = allocate(0, np.uint64)
         self.gateway_lo = allocate(0, np.uint64)
+        self.n_hops = allocate(0, np.uint8)  # of RTA_MULTIPATH
         self.length = {AF_INET: allocate(0, np.uint8), AF_INET6: allocate(0, np.uint8)}
         self.octets = {AF_INET: allocate(0, np.uint8), AF_INET6: allocate(0, np.uint8)}
         self._known = allocate(0, np.uint8)
@@ -437,7 +438,9 @@ class Ways:
             start = way.number * WAY_OCTETS
             octets[start : start + len(attributes)] = np.frombuffer(attributes, np.uint8)
             self.length[family][way.number] = len(attributes)
-        plain = self._plain(way)[0][0] if not self.has_objects else way.installed
+        gateways = [] if self.has_objects else self._plain(way)[: messages.MAX_PLAIN_PATHS]
+        self.n_hops[way.number] = len(gateways) if len(gateways) > 1 else 0
+        plain = gateways[0][0] if gateways else way.installed
         is_gateway = isinstance(plain, Gateway)
         value = int.from_bytes(plain.address.ljust(16, b"\0"), "big") if is_gateway else 0
         self.gateway_hi[way.number], self.gateway_lo[way.number] = value >> 64, value & MASK64
@@ -483,7 +486,7 @@ class Ways:
         if capacity <= len(self.is_usable):
             return
         names = ("is_usable", "n_wanted", "n_installed", "type", "flags", "_known")
-        for name in (*names, "identifier", "oif", "gateway_hi", "gateway_lo"):
+        for name in (*names, "identifier", "oif", "gateway_hi", "gateway_lo", "n_hops"):
             setattr(self, name, grown(getattr(self, name), capacity))
         self.length = {family: grown(column, capacity) for family, column in self.length.items()}
         self.octets = {family: grown(column, capacity * WAY_OCTETS) for family, column in self.octets.items()}

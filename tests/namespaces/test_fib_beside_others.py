@@ -192,23 +192,42 @@ def test_a_flushed_table_is_repaired(namespace):
     world.kill()
 
 
-def test_deletions_nobody_was_told_of_are_found(namespace):
+def test_deletions_nobody_was_told_of_are_found(world, namespace):
     """With a buffer too small for the notifications, what was deleted and altered meanwhile is found by one reading."""
-    world = world_in(namespace)
     world.change(many(20_000))
     world.fib.kernel.notifications._socket.setsockopt(1, 33, 4096)  # SO_RCVBUFFORCE
     lines = "".join(f"route del 10.0.{i}.0/24 metric 20\n" for i in range(256))
     lines += "".join(f"route replace 10.1.{i}.0/24 via 192.0.2.99 metric 20 proto 186\n" for i in range(256))
     lines += "".join(f"-6 route del 2001:1000:{i:x}00::/40 metric 20\n" for i in range(256))
+    for i in range(256):
+        lines += f"route {'append' if i % 2 else 'prepend'} 10.3.{i}.0/24 via 192.0.2.99 metric 20 proto 186\n"
+        lines += f"-6 route append 2001:1001:{i:x}00::/40 via 2001:db8::99 metric 20 proto 186\n"
     lines += "route replace 10.2.0.0/24 via 192.0.2.99 metric 20 proto static\n"
+    lines += "route prepend 10.2.1.0/24 via 192.0.2.99 metric 20 proto static\n"
     batch(namespace, lines)
     settle(world)
     until(world, lambda: n_routes(namespace) == 40_000 - 1)
     assert world.log.counts["notifications-lost"] >= 1
+    until(world, lambda: "::99" not in namespace.ip("-6 route show"))
     assert "192.0.2.99" not in "".join(routes(namespace))
     assert world.fib.status()["families"]["ipv4-unicast"]["refused"] == {"EEXIST": 1}
     assert "via 192.0.2.99" in namespace.ip("route show 10.2.0.0/24")
+    world.change({"10.2.1.0/24": "192.0.2.50"})
+    assert "via 192.0.2.99" in namespace.ip("route show 10.2.1.0/24 proto static")
+
+
+@pytest.mark.parametrize("how", ["append", "prepend"])
+def test_a_route_of_others_found_beside_ours_is_not_overwritten(world, namespace, how):
+    """What came before or behind ours while the fib was away stays when ours changes."""
+    world.change(ROUTES)
     world.kill()
+    namespace.ip(f"route {how} 198.51.100.0/24 via 192.0.2.99 metric 20 proto static")
+    world.start()
+    world.turn()
+    world.change({"198.51.100.0/24": "192.0.2.11"})
+    settle(world)
+    assert "via 192.0.2.99" in namespace.ip("route show 198.51.100.0/24 proto static")
+    assert "192.0.2.10 " not in namespace.ip("route show 198.51.100.0/24")
 
 
 def test_churn_of_another_program_leaves_exactly_ours(world, namespace):

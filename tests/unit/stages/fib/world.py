@@ -281,7 +281,7 @@ class FakeKernel:
             return None
         return [NextHopState(identifier, 186, gateway) for identifier, gateway in self.objects.items()]
 
-    def routes(self, family: int, table: int, protocol: int = 0):
+    def routes(self, family: int, table: int):
         scan = netlink.RouteScan()
         if table != self.table:
             return
