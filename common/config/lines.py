@@ -14,7 +14,10 @@ Path = tuple[str | int, ...]
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    """Return the line (from 1) of each table and key; entries of an array of tables have their index in the path."""
+    """Return the line (from 1) of each table and key; an array of tables begins at its first entry.
+
+    Entries of an array of tables have their index in the path.
+    """
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     table: Path = ()
@@ -25,6 +28,8 @@ def lines_of(text: str) -> dict[Path, int]:
             if header := _HEADER.match(line):
                 table = _enter(_parts(header[2]), header[1] == "[[", counts)
                 lines.setdefault(table, number)
+                if header[1] == "[[":
+                    lines.setdefault(table[:-1], number)
                 continue
             if found := _KEY.match(line):
                 owner = table + _parts(found[1])

@@ -33,6 +33,7 @@ def test_every_form_of_key():
     assert lines["table", "after"] == 7
     assert lines["table", "dotted", "key"] == 11
     assert lines["table", "dotted", "key", "two"] == 11
+    assert lines["list",] == lines["list", 0] == 13
     assert lines["list", 0, "name"] == 14
     assert lines["list", 0, "block", "inner"] == 16
     assert lines["list", 1, "name"] == 18
