@@ -34,7 +34,7 @@ install_headrace() {
     [ "$(cat .venv/stamp 2>/dev/null)" = "$stamp" ] && return
     install_build_tools
     [ -x "$python" ] || python3 -m venv .venv
-    echo "installing Headrace into .venv (two or three minutes, most of it compiling)" >&2
+    echo "installing Headrace into .venv (some minutes, most of it compiling)" >&2
     if ! "$python" -m pip install --disable-pip-version-check --editable '.[test]' >.venv/install.log 2>&1; then
         tail -n 40 .venv/install.log >&2
         echo "installing failed; all of it is in .venv/install.log" >&2
