@@ -10,6 +10,7 @@ A peer speaks BGP through a socket pair, decodes what it is told with plain code
 speaker should not do: withdraw what it never announced, announce again what stands.
 """
 
+import gc
 import io
 import socket
 import struct
@@ -98,6 +99,7 @@ class Pipeline:
         for name in list(self.skeletons):
             self.kill(name)
         self._directory.cleanup()
+        gc.collect()  # stages are cycles with large arrays, of whose octets the collector knows nothing
 
     # ---- stages -----------------------------------------------------------------------------------------------
 
