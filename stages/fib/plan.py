@@ -277,7 +277,8 @@ class Plan:
         """
         rows = self.prefixes.find(hi, lo, length)
         is_ours = self.installed[rows] != 0
-        self.flags[rows[is_ours & ~is_replaced]] |= steps.BESIDE
+        # Unsure, too: our last change may have hit theirs before we were told of it, and left our former one behind.
+        self.flags[rows[is_ours & ~is_replaced]] |= steps.BESIDE | steps.UNSURE
         gone = np.unique(rows[is_ours & is_replaced])
         self._set_gone(gone)
         self._set_trouble(gone, EEXIST)
@@ -399,8 +400,12 @@ class Plan:
         self._enqueue(rows)
 
     def _settle_unanswered(self, work: Work, errors: np.ndarray, unanswered: np.ndarray) -> None:
-        """Where an answer was lost the kernel may have the route or not: count it as there, and try again."""
+        """Where an answer was lost the kernel may have the route or not: count it as there, and try again.
+
+        One that is new is removed first, as others may have been in its way, whom a replacement would hit.
+        """
         rows = work.rows[unanswered]
+        self.flags[rows[work.actions[unanswered] == netlink.INSTALL]] |= steps.UNSURE
         self._set_installed(rows, np.full(len(rows), steps.ELSEWHERE, np.uint32))
         errors[unanswered] = EIO
 

@@ -345,13 +345,17 @@ class FakeKernel:
             return self.fail_with
         if action == netlink.REMOVE:
             return 0 if self._remove_first(key) else ESRCH
-        if key in self.foreign or (action == netlink.INSTALL and key in self.ours):
+        if action == netlink.INSTALL and (key in self.foreign or key in self.ours):
             return EEXIST
         start = way * netlink.WAY_OCTETS
         found = messages.attributes_of(ways.octets[family][start : start + int(ways.length[family][way])].tobytes())
         identifier = struct.unpack("=I", found.get(30) or found[4])[0]
         if 30 in found and identifier not in self.objects and identifier not in self.groups:
             return EINVAL
+        if key in self.foreign:  # theirs comes first, so it is what is replaced
+            self.foreign.discard(key)
+            if key in self.ours:
+                self.behind.setdefault(key, []).insert(0, self.ours[key])
         self.ours[key] = identifier
         return 0
 
