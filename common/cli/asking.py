@@ -7,14 +7,18 @@ Owns: how a command finds the run directory, and what it says when nobody answer
 can answer once; long answers come in pages, so no stage is held up.
 """
 
+import difflib
+import ipaddress
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from common.cli.text import some
 
 if TYPE_CHECKING:
     from common.bus.keyring import Keyring
@@ -54,6 +58,23 @@ class Router:
         names = (path.name.removesuffix(".control").split(".", 1) for path in self.run_dir.glob("*.control"))
         local = {(name[0], name[1]) for name in names if len(name) == 2}
         return sorted(local | (self.config.endpoints.keys() if self.config is not None else set()))
+
+    def holder(self, wanted: str) -> tuple[str, str]:
+        """Return the name of the neighbor with a name or address, and the speaker that holds its session; else exit."""
+        found: dict[str, tuple[str, str]] = {}
+        addresses: dict[str, tuple[str, str]] = {}
+        silent = ""
+        for instance in self.instances("speaker"):
+            answer = self.ask_or_error("speaker", "neighbors", instance)
+            if isinstance(answer, str):
+                silent = answer
+                continue
+            for row in answer["neighbors"]:
+                found[row["name"]] = addresses[row["address"]] = (row["name"], instance)
+        holder = found.get(wanted) or addresses.get(_as_address(wanted))
+        if holder is None:
+            say_and_exit(silent or f"no neighbor {wanted!r:.80}{_nearest(wanted, found, addresses)}")
+        return holder
 
     def keyring(self) -> "Keyring":
         """Return the keys with which other machines are asked; exit where there are none."""
@@ -112,6 +133,22 @@ class Router:
             after = answer.get("next")
             if after is None:
                 return
+
+
+def _as_address(text: str) -> str:
+    """Return an address as the configuration has it, other text as it is."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return text
+
+
+def _nearest(wanted: str, names: Iterable[str], addresses: Iterable[str]) -> str:
+    """Return which neighbor may have been meant, else those there are."""
+    near = difflib.get_close_matches(wanted, [*names, *addresses], n=1, cutoff=0.5)
+    if near:
+        return f' (did you mean "{near[0]}"?)'
+    return f"; there are {some(list(names))}" if names else "; none is configured"
 
 
 def say_and_exit(reason: str) -> None:

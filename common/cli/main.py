@@ -13,6 +13,7 @@ COMMANDS = {
     "stage": ("common.cli.run:stage", "Run one stage alone."),
     "reload": ("common.cli.reload:reload", "Read the configuration again, saying what that changes."),
     "restart": ("common.cli.restart:restart", "Restart one stage of a running router."),
+    "neighbor": ("common.cli.neighbor:neighbor", "Stop the session of one neighbor, or start it again."),
     "check": ("common.cli.configuration:check", "Check a configuration file."),
     "upgrade-check": ("common.cli.upgrade:upgrade_check", "Tell whether this version goes with the stages that run."),
     "health": ("common.cli.health:health", "Tell whether a stage is in step, as an exit status."),

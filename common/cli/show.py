@@ -140,8 +140,9 @@ def neighbors(router: Router, is_json: bool) -> None:
 @showing
 @click.argument("name")
 def neighbor(router: Router, name: str, is_json: bool) -> None:
-    """Show all about the neighbor NAME."""
-    answer, _ = _ask_holder(router, name)
+    """Show all about the neighbor NAME, or the one with that address."""
+    name, instance = router.holder(name)
+    answer = router.ask("speaker", "neighbor", instance, name=name)
     click.echo(as_json(answer) if is_json else _tree(answer))
 
 
@@ -172,8 +173,8 @@ def routes(router: Router, received: str, advertised: str, family: str, limit: i
     if received and advertised:
         raise click.UsageError("--received and --advertised exclude each other")
     if received or advertised:
-        name, question = received or advertised, "received" if received else "advertised"
-        _, instance = _ask_holder(router, name)
+        question = "received" if received else "advertised"
+        name, instance = router.holder(received or advertised)
         rows = router.pages("speaker", question, instance, limit, neighbor=name, family=family)
     else:
         pages = (router.pages("rib", "routes", each, limit, family=family) for each in router.instances("rib"))
@@ -311,18 +312,6 @@ def _supervised(router: Router) -> list[dict]:
 
 def _list(router: Router, stage: str, question: str, instance: str) -> list[dict]:
     return router.ask(stage, question, instance)[question]
-
-
-def _ask_holder(router: Router, name: str) -> tuple[dict, str]:
-    """Return what the speaker that holds the session with `name` says of it, and its instance."""
-    reason = ""
-    for instance in router.instances("speaker"):
-        answer = router.ask_or_error("speaker", "neighbor", instance, name=name)
-        if isinstance(answer, dict):
-            return answer, instance
-        reason = answer
-    say_and_exit(reason)
-    raise AssertionError
 
 
 def _tree(value: dict, indent: str = "") -> str:

@@ -192,3 +192,16 @@ def test_tap_of_what_a_neighbor_is_told(router):
     assert len(told) == N_PREFIXES // 2
     assert all(line["as_path"].startswith("65000 64601") for line in told)
     assert router.call("tap", "adj-rib-out").returncode == 2
+
+
+def test_neighbor_stop_and_start(router):
+    """A stopped session ends and stays so; once started, it waits for its neighbor again. The other is left alone."""
+
+    def states() -> list[str]:
+        return [router.call_json("show", "neighbor", name)["state"] for name in ("listener", "sender")]
+
+    assert router.call("neighbor", "stop", "127.0.0.3", "--text", "night falls").returncode == 0
+    assert states() == ["Idle", "Established"]
+    assert router.call("neighbor", "start", "listener").returncode == 0
+    assert states() == ["Active", "Established"]
+    assert router.call("neighbor", "stop", "listner").returncode == 1

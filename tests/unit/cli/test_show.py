@@ -19,7 +19,7 @@ STATUS = {
     "bus": {"readers": [READER], "followers": []},
 }  # fmt: skip
 ANSWERS = {
-    ("speaker", "neighbors"): {"neighbors": [{"name": "transit-a", "asn": 64601, "state": "Established"}]},
+    ("speaker", "neighbors"): {"neighbors": [{"name": "transit-a", "address": "2001:db8::a", "asn": 64601}]},
     ("speaker", "neighbor"): {"name": "transit-a", "state": "Established", "tables": {"ipv4-unicast": {"n_told": 3}}},
     ("rib", "route"): {
         "prefix": "10.0.0.0/8",
@@ -79,7 +79,7 @@ def router(tmp_path, monkeypatch):
 def test_neighbors(router):
     """`show neighbors` is a table, with --json a list."""
     call, _ = router
-    assert call("neighbors").output.splitlines()[1].split() == ["transit-a", "64601", "Established"]
+    assert call("neighbors").output.splitlines()[1].split() == ["transit-a", "2001:db8::a", "64601"]
     assert json.loads(call("neighbors", "--json").output) == ANSWERS["speaker", "neighbors"]["neighbors"]
 
 
@@ -87,7 +87,25 @@ def test_neighbor(router):
     """`show neighbor` tells what is known of one; a name nobody has ends with status 1."""
     call, _ = router
     assert "n_told  3" in call("neighbor", "transit-a").output
+    assert "n_told  3" in call("neighbor", "2001:DB8:0::A").output
     assert call("neighbor", "nobody").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("transit-b", "no neighbor 'transit-b' (did you mean \"transit-a\"?)"),
+        ("2001:db8::b", '(did you mean "2001:db8::a"?)'),
+        ("zzz", "no neighbor 'zzz'; there are transit-a"),
+    ],
+)
+def test_unknown_neighbor(router, wanted, words):
+    """The nearest name or address is told, or those there are; no routes are asked for either."""
+    call, asked = router
+    for command in (("neighbor", wanted), ("routes", "--received", wanted)):
+        result = call(*command)
+        assert result.exit_code == 1 and words in result.output
+    assert {question for _, question, _ in asked} == {"neighbors"}
 
 
 def test_route(router):
