@@ -8,6 +8,7 @@ import sys
 import click
 
 from common.cli.asking import asks_router, find_router
+from common.config.schema import STAGES
 
 
 @click.command()
@@ -23,6 +24,8 @@ from common.cli.asking import asks_router, find_router
 @asks_router
 def health(run_dir, file, stage: str, instance: str, alive: bool) -> None:
     """Ask STAGE how it is. Exit status 0 when it is in step, 1 when it is not or does not answer."""
+    if stage not in STAGES:
+        raise click.BadParameter(f"no stage {stage!r:.60}; there are {', '.join(STAGES)}", param_hint="STAGE")
     answer = find_router(run_dir, file).ask_or_error(stage, "status", instance)
     if isinstance(answer, str):
         click.echo(answer, err=True)

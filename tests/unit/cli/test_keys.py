@@ -92,3 +92,10 @@ def test_health_of_nobody(tmp_path):
     """A stage that does not answer is not healthy."""
     result = CliRunner().invoke(main, ["health", "rib", "--run-dir", str(tmp_path)])
     assert result.exit_code == 1 and "no rib answers" in result.output
+
+
+@pytest.mark.parametrize("name", ["nosuch", "ribs", "supervisor"])
+def test_health_of_a_stage_there_is_not(tmp_path, name):
+    """A wrong name is wrong usage, and those there are are told."""
+    result = CliRunner().invoke(main, ["health", name, "--run-dir", str(tmp_path)])
+    assert result.exit_code == 2 and f"no stage '{name}'; there are speaker, policy, rib" in result.output
