@@ -35,11 +35,16 @@ WELL_KNOWN_COMMUNITIES = {  # RFC 1997, RFC 3765, RFC 7999, RFC 8326
 
 
 class Unfit(ValueError):
-    """A value does not fit its key; `at` says where inside the value, e.g. "[2]"."""
+    """A value does not fit its key; `at` says where inside the value, e.g. "[2]"; `more` are other errors in it."""
 
-    def __init__(self, message: str, at: str = ""):
+    def __init__(self, message: str, at: str = "", more: tuple["Unfit", ...] = ()):
         super().__init__(message)
         self.at = at
+        self.more = more
+
+    def each(self) -> "tuple[Unfit, ...]":
+        """Return all errors of the value, this one first."""
+        return (self, *self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +159,20 @@ def list_of(kind: Kind, *, minimum: int = 0, maximum: int = 0, is_set: bool = Fa
         _typed(value, list, "a list")
         items: list = []
         known: set = set()
+        wrong: list[Unfit] = []
         for index, item in enumerate(value):
             try:
                 parsed = kind.parse(item)
             except Unfit as error:
-                raise Unfit(str(error), f"[{index}]{error.at}") from None
+                wrong += [Unfit(str(each), f"[{index}]{each.at}") for each in error.each()]
+                continue
             if is_set:
                 if parsed in known:
-                    raise Unfit(f"{item!r} stands there twice", f"[{index}]")
+                    wrong.append(Unfit(f"{item!r} stands there twice", f"[{index}]"))
                 known.add(parsed)
             items.append(parsed)
+        if wrong:
+            raise Unfit(str(wrong[0]), wrong[0].at, tuple(wrong[1:]))
         if len(items) < minimum:
             raise Unfit(f"needs at least {minimum} value" + ("s" if minimum > 1 else ""))
         if maximum and len(items) > maximum:

@@ -180,7 +180,8 @@ class _Reader:
                 try:
                     values[item.name] = entry.kind.parse(table[name])
                 except Unfit as error:
-                    self.error((*path, name), str(error), error.at)
+                    for each in error.each():
+                        self.error((*path, name), str(each), each.at)
             elif entry.is_required:
                 self.error((*path, name), "is required and missing")
         return values

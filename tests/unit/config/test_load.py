@@ -95,6 +95,21 @@ def test_all_errors_at_once():
 
 
 @pytest.mark.parametrize(
+    ("right", "wrong", "path", "places"),
+    [
+        ('"65000:100"', '"65000:100000", "65000:1", "foo"', "neighbor.transit-a.import.add_communities", (0, 2)),
+        ('["192.0.2.0/24"]', '["x", "192.0.2.1/24", 3]', "router.originate", (0, 1, 2)),
+        ('["192.0.2.0/24"]', '["192.0.2.0/24", "192.0.2.0/24", "x"]', "router.originate", (1, 2)),
+    ],
+)
+def test_every_wrong_value_of_a_list_is_told(right, wrong, path, places):
+    """Each at its own place, not the first alone."""
+    assert right in TWENTY_LINES
+    told = [path for path, _, _ in errors_of(TWENTY_LINES.replace(right, wrong))]
+    assert told == [f"{path}[{place}]" for place in places]
+
+
+@pytest.mark.parametrize(
     ("right", "wrong", "path"),
     [
         ("asn = 65000", "", "router.asn"),
