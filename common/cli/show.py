@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from common.cli.asking import Router, asks_router, find_router, say_and_exit
-from common.cli.text import as_json, as_json_line, duration, pairs, some, table
+from common.cli.text import OWN, as_json, as_json_line, duration, pairs, some, table
 from common.runtime.processes import memory_octets
 
 Column = tuple[str, str] | tuple[str, str, Callable[[Any], Any]]
 
-OWN = "(own)"  # the neighbor of a route that is originated here
 NEIGHBORS: tuple[Column, ...] = (
     ("neighbor", "name"),
     ("address", "address"),

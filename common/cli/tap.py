@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from common.cli.asking import Router, asks_router, find_router, say_and_exit
-from common.cli.text import as_json_line
+from common.cli.text import OWN, as_json_line
 from common.config.schema import FAMILIES
 
 if TYPE_CHECKING:
@@ -211,6 +211,8 @@ class View:
 
 
 def _row_text(row: dict[str, Any]) -> str:
+    if row.get("neighbor") == "":
+        row = row | {"neighbor": OWN}
     if "event" in row:
         return f"== {row['event']} {row['neighbor']}"
     if "prefix" not in row:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 WORDS_SHOWN = 4
+OWN = "(own)"  # the neighbor of a route that is originated here
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], right: str = "") -> str:

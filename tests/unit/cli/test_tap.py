@@ -49,6 +49,16 @@ def test_route_rows():
     }
 
 
+def test_own_routes():
+    """People are told that a route is our own; programs get the name as it is, which no neighbor can have."""
+    batch = route_batch()
+    batch.meta["sources"] = [{"name": ""}, {"name": "transit-b"}]
+    lines: list[str] = []
+    View(False, write=lines.append).show(batch)
+    assert "neighbor (own) " in lines[0] and "neighbor transit-b " in lines[1]
+    assert lines_of(batch)[0]["neighbor"] == ""
+
+
 def test_marks_and_lag():
     """Gap, begin and end of a snapshot are marked, and each batch ends with its position and the lag."""
     lines = lines_of(route_batch(flags=GAP | SNAPSHOT_BEGIN | SNAPSHOT | SNAPSHOT_END))
