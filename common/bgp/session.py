@@ -140,6 +140,8 @@ class SessionRecord:
     # What the next NOTIFICATION says, and what ended the last session.
     error: ProtocolError | None = None
     last_error: str = ""
+    # Why no connection has come about since.
+    call_error: str = ""
     restart_delay_s: float | None = None
     n_established: int = 0
     received: Counter = field(default_factory=Counter)
@@ -200,12 +202,16 @@ class Session:
         """A TCP connection is there."""
         self.record.is_dialled = is_dialled
         self.record.connected_at = now
+        self.record.call_error = ""
         self.record.is_notified = self.record.is_hard = False
         self._event(Event.TCP_CONNECTED if is_dialled else Event.TCP_ACCEPTED, now)
 
     def connection_failed(self, now: float, reason: str) -> None:
         """The TCP connection could not be made, or is gone."""
-        self.record.last_error = reason
+        if self.state < State.OPEN_SENT:
+            self.record.call_error = reason  # what ended the last session is still to be known
+        else:
+            self.record.last_error = reason
         self._event(Event.TCP_FAILS, now)
 
     def lose_collision(self, now: float) -> None:
@@ -467,7 +473,8 @@ class Session:
         record.established_at = None
         record.negotiated = None
         record.peer_open = None
-        self.outputs.append(Down(record.last_error, was_established, is_graceful))
+        reason = record.call_error or record.last_error
+        self.outputs.append(Down(reason, was_established, is_graceful))
 
     def _ends_gracefully(self) -> bool:
         """RFC 4724 §4.2, for a lost connection; RFC 8538 §4, where both sides said so, for NOTIFICATIONs too."""

@@ -61,7 +61,7 @@ class Questions:
             "families": [family.label for family in neighbor.families],
             "n_received": self._speaker.limits.n_routes(neighbor),
             "n_advertised": self._speaker.n_advertised(neighbor),
-            "last_error": record.last_error,
+            "last_error": "; since then: ".join(filter(None, (record.last_error, record.call_error))),
         }
 
     def _details(self, neighbor: Neighbor) -> dict[str, Any]:

@@ -302,6 +302,17 @@ def test_notification_received():
     assert 'Administrative Shutdown "bye"' in session.record.last_error
 
 
+def test_what_ended_a_session_is_known_while_calls_fail():
+    """A call that fails has a reason of its own, which goes with the first connection."""
+    session = established()
+    give(session, Notification(6, 2, b"\x03bye").encode(), 1.0)
+    session.connection_failed(2.0, "Connection refused")
+    assert '"bye"' in session.record.last_error and session.record.call_error == "Connection refused"
+    session.connected(3.0, is_dialled=True)
+    session.connection_failed(4.0, "Connection reset by peer")
+    assert (session.record.last_error, session.record.call_error) == ("Connection reset by peer", "")
+
+
 def test_route_refresh_is_reported():
     """A ROUTE-REFRESH of an established peer is handed on."""
     refresh = RouteRefresh(1, 1)

@@ -63,7 +63,7 @@ def router(listener):
 
 def answer_calls(router: Router, listener: socket.socket) -> None:
     """Let the first call fail, and the next one, which is due, be answered."""
-    router.run_until(lambda: "refused" in router.speaker.neighbors.get("c").peering.session.record.last_error)
+    router.run_until(lambda: "refused" in router.speaker.neighbors.get("c").peering.session.record.call_error)
     listener.listen()
     router.clock.advance(5.0)
 
@@ -84,9 +84,11 @@ def test_calls_and_comes_up(router, listener):
 
 def test_calls_again_after_a_refusal(router, listener):
     """A call that is refused is made again after the configured pause, with the reason kept for show."""
-    router.run_until(lambda: "refused" in router.speaker.neighbors.get("c").peering.session.record.last_error)
+    router.run_until(lambda: "refused" in router.speaker.neighbors.get("c").peering.session.record.call_error)
     neighbor = router.speaker.neighbors.get("c")
     assert neighbor.peering.session.state is State.ACTIVE
+    neighbor.peering.session.record.last_error = "sent Hold Timer Expired"
+    assert router.ask("neighbor", name="c")["last_error"].startswith("sent Hold Timer Expired; since then: ")
     listener.listen()
     router.clock.advance(5.0)
     Called(router, listener).take(1)
