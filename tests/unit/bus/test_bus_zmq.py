@@ -265,9 +265,7 @@ def test_the_socket_of_a_dead_stage_does_not_keep_a_command_waiting(run_dir, pro
     socket_file = Path(run_dir) / "rib.0.control"
     pid = processes(live)
     deadline = time.monotonic() + DEADLINE_S
-    while not socket_file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(socket_file.exists, "the stage's socket", DEADLINE_S)
     kill(pid)
     assert socket_file.exists()
     with pytest.raises(Absent, match=r"rib\.0 does not run"):
