@@ -242,7 +242,8 @@ def test_strangers_by_the_thousand_take_neither_descriptors_nor_the_way_in(machi
         serve(config)
 
     def crowd():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (N_STRANGERS + 200, N_STRANGERS + 200))
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         sockets = [socket.socket() for _ in range(N_STRANGERS)]
         for each in sockets:
             each.setblocking(False)

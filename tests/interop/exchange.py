@@ -97,7 +97,8 @@ class Exchange:
                 daemon = self.daemons[name]
                 assert daemon.program.is_running, f"{name} has ended: {daemon.program.output()[-2000:]}"
             states = self.router.states()
-            return [name for name in names if states[name] != "Established" or not self.daemons[name].is_established()]
+            is_up = {name: states.get(name) == "Established" for name in names}
+            return [name for name in names if not (is_up[name] and self.daemons[name].is_established())]
 
         wait_until(lambda: not missing(), lambda: f"sessions with {missing()}\n{self.router.states()}", PEER_DEADLINE_S)
 

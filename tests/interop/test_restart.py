@@ -87,9 +87,10 @@ class Outside:
         assert self._sessions() == self.sessions
         for name in BIRDS:
             # Whatever else was sent: by KEEPALIVEs alone the session would have stood.
-            times = keepalives(self.exchange.daemons[name].program.output())
+            program = self.exchange.daemons[name].program
+            times = wait_until(lambda program=program: two_keepalives(program.output()), f"KEEPALIVEs at {name}")
             gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
-            assert gaps and max(gaps) < HOLD_TIME_S, name
+            assert max(gaps) < HOLD_TIME_S, name
         for name, place in self.places.items():
             heard = self.exchange.daemons[name].program.output()[place:]
             assert lines_about(STABLE, heard) == [], name
@@ -106,6 +107,12 @@ def keepalives(text: str) -> list[float]:
     """Return when each KEEPALIVE came, of BIRD's log."""
     lines = [line for line in text.splitlines() if "Got KEEPALIVE" in line]
     return [datetime.fromisoformat(" ".join(line.split()[:2])).timestamp() for line in lines]
+
+
+def two_keepalives(text: str) -> list[float]:
+    """Return the same, or nothing while there is no gap between them."""
+    times = keepalives(text)
+    return times if len(times) > 1 else []
 
 
 def lines_about(prefixes: list[str], text: str) -> list[str]:
