@@ -1,4 +1,4 @@
-"""Finds the line of each key of a TOML text, which the standard library's reader does not tell.
+"""Finds the line of each key of a TOML text and of each value of a list, which the standard library does not tell.
 
 Owns: the walk over a text that `tomllib` has already accepted, so it may be forgiving. Never: reads values.
 """
@@ -8,7 +8,7 @@ import re
 _HEADER = re.compile(r"\s*(\[{1,2})\s*([^\[\]]+?)\s*\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
-_TOKEN = re.compile(r'"""|' + r"'''" + r"""|"(?:\\.|[^"\\])*"|'[^']*'|#.*|[\[\]{}]""")
+_TOKEN = re.compile(r'"""|' + r"'''" + r"""|"(?:\\.|[^"\\])*"|'[^']*'|#.*|[\[\]{},]|[^\s"'#\[\]{},]+""")
 
 Path = tuple[str | int, ...]
 
@@ -16,15 +16,15 @@ Path = tuple[str | int, ...]
 def lines_of(text: str) -> dict[Path, int]:
     """Return the line (from 1) of each table and key; an array of tables begins at its first entry.
 
-    Entries of an array of tables have their index in the path.
+    Entries of an array of tables have their index in the path, and so have the values of a key that is a list.
     """
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     table: Path = ()
-    depth, quote, owner = 0, "", ()
+    value = _Value()
     for number, line in enumerate(text.splitlines(), 1):
         start = 0
-        if not depth and not quote:
+        if value.is_whole:
             if header := _HEADER.match(line):
                 table = _enter(_parts(header[2]), header[1] == "[[", counts)
                 lines.setdefault(table, number)
@@ -32,13 +32,14 @@ def lines_of(text: str) -> dict[Path, int]:
                     lines.setdefault(table[:-1], number)
                 continue
             if found := _KEY.match(line):
-                owner = table + _parts(found[1])
+                value = _Value(table + _parts(found[1]))
                 start = found.end()
-                lines.setdefault(owner, number)
-        if owner:
+                lines.setdefault(value.owner, number)
+        if value.owner:
             for name in re.finditer(r"(?:^|[{,])\s*([A-Za-z0-9_-]+)\s*=", line[start:]):
-                lines.setdefault((*owner, name[1]), number)
-        depth, quote = _open_after(line[start:], depth, quote)
+                lines.setdefault((*value.owner, name[1]), number)
+        for index in value.take(line[start:]):
+            lines.setdefault((*value.owner, index), number)
     return lines
 
 
@@ -60,24 +61,51 @@ def _enter(parts: Path, is_array: bool, counts: dict[Path, int]) -> Path:
     return full
 
 
-def _open_after(line: str, depth: int, quote: str) -> tuple[int, str]:
-    """Return how many brackets, and which multi-line string, are open at the end of `line`."""
-    place = 0
-    while place < len(line):
-        if quote:
-            end = line.find(quote, place)
-            if end < 0:
-                return depth, quote
-            place, quote = end + 3, ""
-            continue
-        token = _TOKEN.search(line, place)
-        if not token:
-            break
-        place = token.end()
-        if token[0] in ('"""', "'''"):
-            quote = token[0]
-        elif token[0] in "[{":
-            depth += 1
-        elif token[0] in "]}":
-            depth -= 1
-    return depth, quote
+class _Value:
+    """The value of the key `owner`, line by line: what of it is open, and where the values of a list begin."""
+
+    def __init__(self, owner: Path = ()):
+        self.owner = owner
+        self._open = ""  # brackets
+        self._quote = ""  # of a multi-line string
+        self._index = 0
+        self._is_awaited = False  # a value of the list is to begin
+
+    @property
+    def is_whole(self) -> bool:
+        return not self._open and not self._quote
+
+    def take(self, line: str) -> list[int]:
+        """Go on to the end of `line`; return the indices of the values of a list that begin on it."""
+        begun: list[int] = []
+        place = 0
+        while place < len(line):
+            if self._quote:
+                end = line.find(self._quote, place)
+                if end < 0:
+                    break
+                place, self._quote = end + 3, ""
+                continue
+            token = _TOKEN.search(line, place)
+            if not token:
+                break
+            place = token.end()
+            if not token[0].startswith("#"):
+                self._take_token(token[0], begun)
+        return begun
+
+    def _take_token(self, token: str, begun: list[int]) -> None:
+        if token in "]}":
+            self._open = self._open[:-1]
+        elif token == ",":
+            if self._open == "[":
+                self._index, self._is_awaited = self._index + 1, True
+        else:
+            if self._open == "[" and self._is_awaited:
+                begun.append(self._index)
+                self._is_awaited = False
+            if token in ('"""', "'''"):
+                self._quote = token
+            elif token in "[{":
+                self._open += token
+                self._is_awaited = self._open == "["

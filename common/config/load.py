@@ -6,6 +6,7 @@ file will not do. Never: changes anything that runs; a bad file only raises Conf
 
 import difflib
 import ipaddress
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,9 +41,15 @@ class ConfigErrors(Exception):
     """Everything that is wrong with a configuration."""
 
     def __init__(self, errors: Iterable[ConfigError], source: str = ""):
-        self.errors = sorted(errors, key=lambda error: (error.line, error.path))
+        self.errors = sorted(errors, key=lambda error: (error.line, _in_order(error.path)))
         self.source = source
-        super().__init__("\n".join(f"{source + ': ' if source else ''}{error}" for error in self.errors))
+        self.lines = [f"{source + ': ' if source else ''}{error}" for error in self.errors]
+        super().__init__("\n".join(self.lines))
+
+
+def _in_order(path: str) -> list[str | int]:
+    """Return what paths are sorted by: the numbers in them as numbers."""
+    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
 def load(path: str | Path) -> Config:
@@ -104,7 +111,8 @@ class _Reader:
         self.errors: list[ConfigError] = []
 
     def error(self, path: tuple, message: str, at: str = "", nearest: str = "") -> None:
-        line, known = 0, path
+        place = re.match(r"\[([0-9]+)\]", at)
+        line, known = 0, (*path, int(place[1])) if place else path
         while not line and known:
             line, known = self.lines.get(known, 0), known[:-1]
         self.errors.append(ConfigError(self._dotted(path) + at, line, message, nearest))

@@ -23,6 +23,25 @@ inner = 1
 name = "second"
 '''
 
+LIST = '''\
+list = ["zero", 1,  # "remark", [
+  ["two", "still two"], { three = [3] }
+
+  , """four, [
+not five""",
+  "a, b", # six is last
+  6 ]
+after = ["zero"]
+'''
+
+
+def test_values_of_a_list():
+    """Each value of a list has the line on which it begins, whatever kind it is and however the list is laid out."""
+    lines = lines_of(LIST)
+    assert [lines["list", index] for index in range(7)] == [1, 1, 2, 2, 4, 6, 7]
+    assert lines["after",] == lines["after", 0] == 8
+    assert ("list", 7) not in lines and ("after", 1) not in lines
+
 
 def test_every_form_of_key():
     """Bare, quoted, dotted and inline keys, tables and arrays of tables have the line on which they begin."""

@@ -94,6 +94,17 @@ def test_all_errors_at_once():
     ]
 
 
+@pytest.mark.parametrize("between", [", ", ",\n"])
+def test_errors_stand_in_the_order_of_the_file(between):
+    """Sorted by line, each value of a list at its own, and on one line in the order in which they are written."""
+    text = TWENTY_LINES.replace('["192.0.2.0/24"]', f"[{between.join(['3'] * 12)}]").replace("asn = 64700", "asn = 0")
+    errors = errors_of(text)
+    assert [path for path, _, _ in errors[:-1]] == [f"router.originate[{place}]" for place in range(12)]
+    is_on_lines = "\n" in between
+    assert [line for _, line, _ in errors[:-1]] == [6 + place * is_on_lines for place in range(12)]
+    assert errors[-1][0] == "neighbor.listener.asn"
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "path", "places"),
     [
