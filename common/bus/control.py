@@ -3,7 +3,7 @@
 Owns the form of question and answer and what happens to a question nobody knows. Never blocks the stage: an answer
 that is long is given in pages, and the question for the next one says where it begins ("next").
 
-    {ask: "neighbors", ...} -> {ok: True, ...} or {error: "why"}
+    {ask: "neighbors", ...} -> {ok: True, ...} or {error: "why", errors?: [each error of a configuration]}
 """
 
 from collections.abc import Callable, Iterable
@@ -59,7 +59,7 @@ class Control:
         try:
             return {"ok": True, **(handler(question) or {})}
         except ControlError as error:
-            return {"error": str(error)}
+            return {"error": str(error)} | ({"errors": error.errors} if error.errors else {})
         except Exception as error:
             # The question comes from outside: whatever it brings about must not end the stage.
             event(self._log, "control-error", "warning", ask=question.get("ask"), problem=repr(error))

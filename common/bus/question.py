@@ -3,6 +3,7 @@
 Owns one ZeroMQ socket for as long as the question lasts. The form of question and answer is in control.py.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ CONNECT_S = 0.5
 
 
 class ControlError(Exception):
-    """The question cannot be answered; the text says why."""
+    """The question cannot be answered; the text says why, `errors` are those of a configuration that is wrong."""
+
+    def __init__(self, reason: str = "", errors: Iterable[str] = ()):
+        super().__init__(reason)
+        self.errors = list(errors)
 
 
 class Absent(TimeoutError):
@@ -55,7 +60,7 @@ def ask_at(
         raise TimeoutError(f"no answer from {endpoint} within {timeout_s:g} s")
     answer = msgpack.unpackb(octets, strict_map_key=False)
     if "error" in answer:
-        raise ControlError(answer["error"])
+        raise ControlError(answer["error"], answer.get("errors", ()))
     return answer
 
 

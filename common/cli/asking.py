@@ -32,6 +32,17 @@ KEY_VARIABLE = "HEADRACE_KEY"
 DEFAULT_KEY = "operator"
 
 
+class NoAnswer(str):
+    """Why there is no answer; `errors` are those of a configuration that is wrong."""
+
+    errors: list[str]
+
+    def __new__(cls, error: Exception) -> "NoAnswer":
+        self = super().__new__(cls, str(error))
+        self.errors = getattr(error, "errors", [])
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Router:
     """A running router, known by its run directory, and by its configuration where one was given."""
@@ -89,9 +100,16 @@ class Router:
         return f"no {stage} answers in {self.run_dir}: is headrace running? (--run-dir or --config says where)"
 
     def ask(self, stage: str, question: str, instance: str = "0", **arguments: Any) -> dict:
-        """Ask one stage; exit with its reason when it refuses, or when it does not answer."""
+        """Ask one stage; exit with its reason when it refuses, or when it does not answer.
+
+        The status is 1, or 2 with all errors where the reason is a wrong configuration.
+        """
         answer = self.ask_or_error(stage, question, instance, **arguments)
         if isinstance(answer, str):
+            if errors := getattr(answer, "errors", []):
+                from common.cli.configuration import say_errors_and_exit
+
+                say_errors_and_exit(errors, "not reloaded, nothing has changed")
             say_and_exit(answer)
         return answer
 
@@ -107,7 +125,7 @@ class Router:
             else:
                 return self._nobody(stage)
         except (ControlError, TimeoutError, OSError) as error:
-            return str(error)
+            return NoAnswer(error)
         answer.pop("ok", None)
         return answer
 

@@ -5,6 +5,7 @@ Never: starts or asks a stage.
 
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -19,10 +20,16 @@ def load_or_exit(path: str | Path) -> Config:
     try:
         return load(path)
     except ConfigErrors as errors:
-        click.echo(str(errors), err=True)
-        n_errors = len(errors.errors)
-        click.echo(f"{n_errors} error{'s' if n_errors > 1 else ''}", err=True)
-        sys.exit(WRONG_CONFIGURATION)
+        say_errors_and_exit(errors.lines)
+
+
+def say_errors_and_exit(errors: list[str], consequence: str = "") -> NoReturn:
+    """Print each error of a configuration, how many there are and what follows; exit with status 2."""
+    for error in errors:
+        click.echo(error, err=True)
+    count = f"{len(errors)} error{'s' * (len(errors) > 1)}"
+    click.echo(f"{count}: {consequence}" if consequence else count, err=True)
+    sys.exit(WRONG_CONFIGURATION)
 
 
 @click.command()

@@ -15,7 +15,8 @@ def reload(run_dir, file, check: bool) -> None:
     """Read the configuration again and apply it.
 
     Each difference is told first: whether it is applied live, has routes evaluated again, or costs a session, and
-    which. A file with errors changes nothing. Exit status 1 when it was refused.
+    which. A file with errors changes nothing: they are printed as `headrace check` does, exit status 2. Exit status 1
+    when it was refused otherwise.
     """
     router = find_router(run_dir, file)
     stages = [] if (router.run_dir / "supervisor.0.control").exists() else router.stages()

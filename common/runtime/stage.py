@@ -217,7 +217,7 @@ class Skeleton:
             raise
         except Exception as error:
             event(self.context.log, "reload-refused", "error", problem=error)
-            raise ControlError(f"not reloaded: {error}") from error
+            raise refusal(error) from error
         self.context.log.set_level(config.log.level)
         self.context.loop.call_later(PRUNE_S, lambda: self.context.bus.prune(self.stage.config))
         event(self.context.log, "reloaded")
@@ -230,7 +230,7 @@ class Skeleton:
         try:
             return describe_changes(self.stage.config, self._read_again())
         except Exception as error:
-            raise ControlError(f"{error}") from error
+            raise refusal(error) from error
 
     def _read_again(self) -> Config:
         if self._load_config is None:
@@ -430,6 +430,11 @@ def describe_changes(old: Config, new: Config) -> dict[str, Any]:
         for each in changes(old, new)
     ]
     return {"changes": found, "fingerprint": fingerprint(new)}
+
+
+def refusal(error: Exception) -> ControlError:
+    """Return why a configuration is not taken, with each error of its own where it is wrong."""
+    return ControlError(f"not reloaded: {error}", getattr(error, "lines", ()))
 
 
 def _reload_quietly(skeleton: Skeleton) -> None:

@@ -37,7 +37,15 @@ from common.runtime.log import event
 from common.runtime.loop import Timer
 from common.runtime.processes import raise_descriptor_limit
 from common.runtime.recorder import Recorder
-from common.runtime.stage import describe_changes, make_context, run_stage, set_title, stage_class, wake_on_signals
+from common.runtime.stage import (
+    describe_changes,
+    make_context,
+    refusal,
+    run_stage,
+    set_title,
+    stage_class,
+    wake_on_signals,
+)
 
 PID_FILE: Final = "headrace.pid"
 REASONS_KEPT: Final = 10
@@ -172,7 +180,7 @@ class Supervisor:
             config = load(self.config.path)
         except Exception as error:
             event(self.context.log, "reload-refused", "error", problem=error)
-            raise ControlError(f"not reloaded: {error}") from error
+            raise refusal(error) from error
         answer = describe_changes(self.config, config)
         if question.get("fingerprint", answer["fingerprint"]) != answer["fingerprint"]:
             raise ControlError("not reloaded: the file has changed since it was looked at")

@@ -117,10 +117,15 @@ def test_status_page(router):
 
 
 def test_bad_configuration_never_replaces_a_running_one(router):
-    """A reload with a wrong file is refused with its errors, and everything goes on."""
+    """A reload with a wrong file is refused with the errors and the status of `check`, and everything goes on."""
     good = router.file.read_text()
-    router.file.write_text(good.replace("asn = 64601", "asn = 0"))
+    router.file.write_text(good.replace("asn = 64601", "asn = 0").replace("asn = 64700", "asn = 23456"))
     try:
+        checked = router.call("check", str(router.file))
+        for command in (("reload", "--check"), ("reload",)):
+            done = router.call(*command)
+            assert (done.returncode, done.stdout) == (checked.returncode, "") == (2, "")
+            assert done.stderr == checked.stderr.replace("2 errors", "2 errors: not reloaded, nothing has changed")
         os.kill(router.process.pid, signal.SIGHUP)
         until(lambda: "reload-refused" in router.log.read_text(), "the refusal in the log")
     finally:

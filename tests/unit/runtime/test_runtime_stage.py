@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +117,17 @@ def test_a_bad_configuration_never_replaces_the_one_that_runs(skeleton):
     with pytest.raises(ControlError):
         skeleton.reload()
     assert skeleton.stage.config is OLD and skeleton.context.log.counts["reload-refused"] == 2
+
+
+@pytest.mark.parametrize("question", [{}, {"check": True}])
+def test_each_error_of_a_wrong_configuration_is_told(skeleton, question):
+    """As a list, too, so that a command can print them as `headrace check` does."""
+    skeleton._load_config = lambda: loads('[router]\nasn = 0\nrouter_id = "x"\n', Path("/etc/h.toml"))
+    errors = ask(skeleton, "reload", **question)["errors"]
+    assert [error.partition(" must")[0] for error in errors] == [
+        "/etc/h.toml: line 2: router.asn:",
+        "/etc/h.toml: line 3: router.router_id:",
+    ]
 
 
 def test_stop_drains_before_it_ends(skeleton):
