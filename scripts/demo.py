@@ -21,8 +21,8 @@ import click
 
 from common.bgp.constants import Family
 from common.cli.asking import Router
-from common.cli.show import memory_octets
 from common.cli.text import table
+from common.runtime.processes import memory_octets
 from stages.feed import synthetic
 from stages.feed.load import Load, LoadFailed, Player
 from stages.feed.neighbor import Plan

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from common.cli.show import NEIGHBORS, rows_as_table
+from common.cli.show.frame import rows_as_table
+from common.cli.show.neighbors import NEIGHBORS
 from common.cli.text import as_json, duration, pairs, table
 
 
