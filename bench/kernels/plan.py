@@ -21,20 +21,21 @@ def cases(scale: float = 1.0, module=plan) -> list:
     errors, tally = np.zeros(BATCH, np.int32), np.zeros(plan.TALLY, np.int64)
     wanted, installed = np.zeros(n + 1, np.uint32), np.zeros(n + 1, np.uint32)
     flags, trouble = np.zeros(n + 1, np.uint8), np.zeros(n + 1, np.uint8)
+    columns = (wanted, installed, flags, trouble, usable, n_wanted, tally)
 
     def install() -> None:
         for column in (wanted, installed, flags, n_wanted, n_installed, tally):
             column[:] = 0
         for at in range(0, n, BATCH):
-            queue = module.want(rows[at : at + BATCH], ways[at : at + BATCH], wanted, installed, flags, n_wanted, tally)
-            taken, actions, targets, _ = module.take(queue, wanted, installed, flags, trouble, usable, tally)
+            queue = module.want(rows[at : at + BATCH], ways[at : at + BATCH], *columns)
+            taken, actions, targets, *_ = module.take(queue, wanted, installed, flags, trouble, usable, tally)
             module.settle(
                 taken, actions, targets, errors[: len(taken)], wanted, installed, flags, trouble, n_installed, tally
             )  # fmt: skip
 
     def confirm() -> None:
         for at in range(0, n, BATCH):
-            module.want(rows[at : at + BATCH], ways[at : at + BATCH], wanted, installed, flags, n_wanted, tally)
+            module.want(rows[at : at + BATCH], ways[at : at + BATCH], *columns)
 
     install()
     return [("want, take, settle", n, install), ("want what is installed", n, confirm)]

@@ -92,6 +92,7 @@ class JournalSource(Source):
         octets_per_row: int = 48,
         choose: Callable[[np.ndarray], np.ndarray] | None = None,
         share: int = 1,
+        ready_limit: Callable[[], int] | None = None,
     ):
         """Serve one table, or one view of it.
 
@@ -108,6 +109,7 @@ class JournalSource(Source):
         octets_per_row: first guess of what a row costs; corrected by what is gathered.
         choose: returns those of some rows that these readers are for; None: all.
         share: of how many rows they are for one, about.
+        ready_limit: one more than the highest row up to which all can be told; a snapshot waits there. None: all rows.
         """
         self._journal = journal
         self._kind = kind
@@ -122,6 +124,7 @@ class JournalSource(Source):
         self._octets_per_row = float(octets_per_row)
         self._choose = choose
         self._share = share
+        self._ready_limit = ready_limit
 
     @property
     def head(self) -> int:
@@ -208,9 +211,12 @@ class JournalSource(Source):
     def _continue(self, batches: list[Batch], flags: int, sequence: int, cursor: int, max_octets: int) -> list[Batch]:
         cursor = max(cursor, FIRST_ROW)
         limit = self._row_limit()
+        ready = limit if self._ready_limit is None else min(limit, self._ready_limit())
+        if ready <= cursor < limit and not (batches or flags):
+            return []
         for _ in range(MAX_EMPTY_CHUNKS):
             n_rows = self._n_rows(max_octets) * self._share
-            first, cursor = cursor, min(cursor + n_rows, max(limit, cursor))
+            first, cursor = cursor, min(cursor + n_rows, max(ready, cursor))
             rows = np.arange(first, cursor, dtype=np.uint32)
             if self._choose is not None:
                 rows = self._choose(rows)
@@ -221,7 +227,7 @@ class JournalSource(Source):
             is_last = cursor >= limit
             position = Position(self._epoch, sequence, -1 if is_last else cursor)
             batch = self._gathered(rows, True, sequence, position, SNAPSHOT)
-            if batch.n_rows or is_last:
+            if batch.n_rows or cursor >= ready:
                 break
         batches.append(batch)
         if is_last and self._epilogue is not None:

@@ -28,6 +28,7 @@ IS_BESIDE = cython.declare(cython.uchar, 4)
 IS_SENT = cython.declare(cython.uchar, 8)
 IS_UNSURE = cython.declare(cython.uchar, 16)
 IS_SPOILED = cython.declare(cython.uchar, 4 | 16)
+IS_IN_MOTION = cython.declare(cython.uchar, 4 | 8 | 16)  # what is installed may not stay, or not be all
 AT_UNCONFIRMED = cython.declare(cython.Py_ssize_t, 256)
 AT_WANTED = cython.declare(cython.Py_ssize_t, 257)
 INSTALL = cython.declare(cython.uchar, 1)  # as kernels.netlink numbers them
@@ -37,12 +38,49 @@ ENOENT = cython.declare(cython.int, 2)
 ESRCH = cython.declare(cython.int, 3)
 
 
+def adopt(
+    rows: cython.const[cython.uint][::1],
+    ways: cython.const[cython.uint][::1],
+    installed: cython.uint[::1],
+    flags: cython.uchar[::1],
+    n_installed: cython.uint[::1],
+    tally: cython.longlong[::1],
+) -> int:
+    """Note routes of ours that the kernel is found to have, all unconfirmed; return how many rows had none before.
+
+    Which way a prefix goes that has several is not known, and the kernel has more in our name than the plan says.
+    """
+    n_new: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t
+    row: cython.uint
+    way: cython.uint
+    with cython.nogil:
+        for i in range(rows.shape[0]):
+            row, way = rows[i], ways[i]
+            if installed[row] == 0:
+                n_new += 1
+            else:
+                if installed[row] != ELSEWHERE_WAY:
+                    n_installed[installed[row]] -= 1
+                flags[row] |= IS_UNSURE
+                way = ELSEWHERE_WAY
+            if way != ELSEWHERE_WAY:
+                n_installed[way] += 1
+            installed[row] = way
+            if not flags[row] & IS_UNCONFIRMED:
+                flags[row] |= IS_UNCONFIRMED
+                tally[AT_UNCONFIRMED] += 1
+    return n_new
+
+
 def want(
     rows: cython.const[cython.uint][::1],
     ways: cython.const[cython.uint][::1],
     wanted: cython.uint[::1],
     installed: cython.uint[::1],
     flags: cython.uchar[::1],
+    trouble: cython.const[cython.uchar][::1],
+    is_usable: cython.const[cython.uchar][::1],
     n_wanted: cython.uint[::1],
     tally: cython.longlong[::1],
 ):
@@ -53,6 +91,7 @@ def want(
     n_queued: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
     row: cython.uint
+    is_done: cython.bint
     with cython.nogil:
         for i in range(n):
             row = rows[i]
@@ -61,6 +100,7 @@ def want(
             if flags[row] & IS_UNCONFIRMED:
                 flags[row] &= ~IS_UNCONFIRMED & 0xFF
                 tally[AT_UNCONFIRMED] -= 1
+            is_done = ways[i] != 0 and installed[row] == ways[i]
             if wanted[row] != ways[i]:
                 if wanted[row] != 0:
                     n_wanted[wanted[row]] -= 1
@@ -69,7 +109,8 @@ def want(
                     n_wanted[ways[i]] += 1
                     tally[AT_WANTED] += 1
                 wanted[row] = ways[i]
-            elif wanted[row] == installed[row] and wanted[row] != 0:
+                is_done = is_done and is_usable[ways[i]] and trouble[row] == 0 and not flags[row] & IS_IN_MOTION
+            if is_done:
                 continue
             if not flags[row] & IS_QUEUED:
                 flags[row] |= IS_QUEUED

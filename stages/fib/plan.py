@@ -181,7 +181,8 @@ class Plan:
 
     def _want(self, rows: np.ndarray, ways: np.ndarray) -> None:
         self._fit()
-        self._push(steps.want(rows, ways, self.wanted, self.installed, self.flags, self.ways.n_wanted, self.tally))
+        columns = (self.wanted, self.installed, self.flags, self.trouble, self.ways.is_usable, self.ways.n_wanted)
+        self._push(steps.want(rows, ways, *columns, self.tally))
 
     def mark_unconfirmed(self, share: Share = WHOLE) -> None:
         """Note that all there is of a share must be named again before the snapshot ends, or go."""
@@ -204,13 +205,10 @@ class Plan:
     # ---- what the kernel is found to have -----------------------------------------------------------------------
 
     def adopt(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray, ways: np.ndarray) -> None:
-        """Take over routes of an earlier run (way ELSEWHERE: ours, but leading somewhere not known)."""
-        rows, ways = self._found(hi, lo, length, ways)
-        is_second = self.installed[rows] != 0  # its first came in an earlier part
-        self.flags[rows[is_second]] |= steps.UNSURE
-        self._set_installed(rows, np.where(is_second, np.uint32(steps.ELSEWHERE), ways))
-        self.tally[steps.N_UNCONFIRMED] += np.count_nonzero(self.flags[rows] & steps.UNCONFIRMED == 0)
-        self.flags[rows] |= steps.UNCONFIRMED
+        """Take over routes of an earlier run (way ELSEWHERE: leading somewhere not known), before there is a reader."""
+        rows = self.prefixes.intern(hi, lo, length)
+        self._fit()
+        self.n_installed += steps.adopt(rows, ways, self.installed, self.flags, self.ways.n_installed, self.tally)
 
     def _found(
         self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray, ways: np.ndarray

@@ -165,12 +165,11 @@ class Resolver:
 
     def learn_routes(self, scan: RouteScan) -> bool:
         """Note the routes of others among those read; return True if a next hop may go another way now."""
-        if not len(scan):
-            return False
-        is_other = np.isin(scan.table, self.TABLES) & (scan.protocol != self._protocol)
+        others = np.flatnonzero(scan.protocol != self._protocol)
+        others = others[np.isin(scan.table[others], self.TABLES)]
         is_news = False
         for family, book in self._books.items():
-            chosen = np.flatnonzero(is_other & (scan.family == family))
+            chosen = others[scan.family[others] == family]
             if len(chosen):
                 is_news |= book.learn(scan, chosen)
         return is_news

@@ -31,6 +31,7 @@ ROWS_PER_SLICE = 65536  # candidates looked at in one slice of work on the whole
 PREFIXES_PER_SLICE = 16384  # each with all its candidates
 COLLECT_ENTRIES = 65536  # journal entries looked at in one call of `collect`
 JOURNAL_POWERS = (18, 22)
+ALL_ROWS = 1 << 32
 BEST, ALL, MULTIPATH, INSTALLED = VIEWS = ("best", "all", "multipath", "installed")
 
 _NO_ROWS = np.empty(0, np.uint32)
@@ -61,11 +62,17 @@ class LocRib:
         self.next_hops = next_hops
         self.installed = Installed(family.is_wide, seed, self.on_installed, share)
         self.is_deferred = False  # nothing is chosen before `decide_all`: the table is being filled
+        self.decided_limit = ALL_ROWS  # of the rows below, what is chosen is no longer deferred
         self.has_all_readers = False  # someone reads every usable path: journal each prefix that is touched
         self._room = 0
         self._make_room()
 
     # ---- what comes in ----------------------------------------------------------------------------------------
+
+    def defer(self) -> None:
+        """Choose nothing before `decide_all`: each prefix once, and not for each of its candidates."""
+        self.is_deferred = True
+        self.decided_limit = 0
 
     def apply(self, speaker: str, batch: Batch) -> np.ndarray:
         """Write a RouteChanges batch of one speaker; return the numbers of sources that are described anew."""
@@ -95,7 +102,7 @@ class LocRib:
     def decide_all(self, first: int) -> int:
         """Choose for every prefix, once, what was deferred, among the rows from `first`; see `sweep`.
 
-        No reader has been served yet, so nothing is journaled.
+        No reader has been told of a row before, so nothing is journaled.
         """
         self.is_deferred = False
         end = min(first + PREFIXES_PER_SLICE, self.prefixes.row_limit)
@@ -103,7 +110,9 @@ class LocRib:
         _, dead = self.decision.select(rows, np.zeros(len(rows), np.uint32), *self._chains())
         if len(dead):
             self._bury(self.routes.unlink(dead), self.journal.head)
-        return end if end < self.prefixes.row_limit else 0
+        is_more = end < self.prefixes.row_limit
+        self.decided_limit = end if is_more else ALL_ROWS
+        return end if is_more else 0
 
     def sweep(self, sources: np.ndarray, first: int, only_unconfirmed: bool = True) -> int:
         """Withdraw what a snapshot did not confirm of these sources (or all of it), among the rows from `first`.

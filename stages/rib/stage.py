@@ -138,7 +138,8 @@ class Rib(Stage):
             lambda: table.prefixes.row_limit,
             # Positions of one view mean nothing in the other: `all` journals more from its first reader on.
             epoch=self.epoch if view == BEST else f"{self.epoch}-{key}",
-            gate=lambda: self.is_open and (view != INSTALLED or table.installed.is_complete),
+            gate=lambda: table.decided_limit > 0 and (view != INSTALLED or table.installed.is_complete),
+            ready_limit=lambda: table.decided_limit,
             sizes=table.sizes_of_best if view in (BEST, INSTALLED) else table.sizes_of_all,
         )
 
@@ -195,7 +196,7 @@ class Rib(Stage):
             self._decide_all()
 
     def _decide_all(self) -> None:
-        """Choose for all prefixes, once each and not for each of their candidates, then serve."""
+        """Choose for all prefixes, once each and not for each of their candidates; readers follow row by row."""
         self._is_opening = True
         for table in self.loc_ribs.values():
             self.work.add((table, "first"), table.decide_all, self._on_decided)
@@ -284,7 +285,7 @@ class Rib(Stage):
         with populated():
             sizes = max(expected, default=0), sum(expected)
             table = LocRib(family, self.context.seed, self.next_hops, *sizes, share=self.share)
-        table.is_deferred = True
+        table.defer()
         return table
 
 

@@ -13,6 +13,7 @@ class Row:
         self.is_beside = False
         self.is_unsure = False
         self.is_sent = False
+        self.is_unconfirmed = False
         self.trouble = 0
 
 
@@ -27,12 +28,23 @@ class Plan:
     def row(self, number: int) -> Row:
         return self.rows.setdefault(number, Row())
 
+    def adopt(self, number: int, way: int) -> bool:
+        """Note a route the kernel is found to have; return whether it is the first of its prefix."""
+        row = self.row(number)
+        is_first = not row.installed
+        row.installed = way if is_first else ELSEWHERE
+        row.is_unsure |= not is_first
+        row.is_unconfirmed = True
+        return is_first
+
     def want(self, number: int, way: int) -> None:
         """Note what is wanted; what differs from the kernel, or is of no use to anybody, is queued."""
         row = self.row(number)
-        is_same = row.wanted == way
+        is_at_rest = not (row.is_sent or row.is_beside or row.is_unsure or row.trouble) and way in self.usable
+        is_done = row.installed == way != 0 and (row.wanted == way or is_at_rest)
         row.wanted = way
-        if not (is_same and way != 0 and row.installed == way) and not row.is_queued:
+        row.is_unconfirmed = False
+        if not is_done and not row.is_queued:
             row.is_queued = True
             self.queue.append(number)
 

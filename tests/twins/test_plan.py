@@ -15,8 +15,9 @@ USABLE = {1, 2}
 wants = st.lists(st.tuples(st.integers(1, N_ROWS - 1), st.integers(0, N_WAYS - 1)), min_size=1, max_size=6)
 takes = st.tuples(st.integers(1, 9))
 answers = st.lists(st.sampled_from([0, 0, 0, 2, 3, 17, 300]), min_size=9, max_size=9).map(tuple)
+adoptions = st.tuples(st.integers(1, N_ROWS - 1), st.sampled_from([1, 2, 3, oracle.ELSEWHERE]))
 spoiled = st.integers(1, N_ROWS - 1)
-steps = st.lists(wants | takes | answers | spoiled | spoiled.map(lambda row: -row), max_size=16)
+steps = st.lists(wants | takes | answers | adoptions | spoiled | spoiled.map(lambda row: -row), max_size=16)
 
 
 class Columns:
@@ -37,8 +38,13 @@ class Columns:
 
     def want(self, wanted: list[tuple[int, int]]) -> None:
         rows, ways = (np.array(column, np.uint32) for column in zip(*wanted, strict=True))
-        queued = self.kernel.want(rows, ways, self.wanted, self.installed, self.flags, self.n_wanted, self.tally)
+        columns = (self.wanted, self.installed, self.flags, self.trouble, self.is_usable, self.n_wanted, self.tally)
+        queued = self.kernel.want(rows, ways, *columns)
         self.queue += queued.tolist()
+
+    def adopt(self, row: int, way: int) -> int:
+        columns = (self.installed, self.flags, self.n_installed, self.tally)
+        return self.kernel.adopt(np.array([row], np.uint32), np.array([way], np.uint32), *columns)
 
     def take(self, n: int):
         taken, self.queue = np.array(self.queue[:n], np.uint32), self.queue[n:]
@@ -90,6 +96,8 @@ def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
             setattr(slow.row(row), "is_beside" if step > 0 else "is_unsure", True)
         elif len(step) == 1:
             take(columns, slow, *step)
+        elif len(step) == 2:
+            assert columns.adopt(*step) == slow.adopt(*step)
         elif columns.sent:
             answer(columns, slow, step)
         assert columns.queue == slow.queue
@@ -99,6 +107,7 @@ def test_any_sequence_of_steps_is_the_oracles(twin, chosen):
         assert (columns.wanted[number], columns.installed[number], columns.trouble[number]) == expected
     troubles = [min(row.trouble, 255) for row in slow.rows.values()]
     assert columns.tally[1:256].tolist() == [troubles.count(code) for code in range(1, 256)]
+    assert columns.tally[plan.N_UNCONFIRMED] == sum(row.is_unconfirmed for row in slow.rows.values())
     assert columns.tally[plan.N_WANTED] == sum(row.wanted != 0 for row in slow.rows.values())
     for counted, name in ((columns.n_wanted, "wanted"), (columns.n_installed, "installed")):
         ways = [getattr(row, name) for row in slow.rows.values()]

@@ -153,6 +153,35 @@ def test_a_table_that_is_filled_is_decided_once(world, monkeypatch):
     assert set(reader.told()[0]) == {P} and table.journal.head == 2
 
 
+def test_readers_follow_the_first_decision_row_by_row(world, monkeypatch):
+    """A reader is told what is chosen while the rest is not yet; the snapshot ends when all is, whatever changed."""
+    monkeypatch.setattr("stages.rib.loc_rib.PREFIXES_PER_SLICE", 1)
+    prefixes = [f"10.{n}.0.0/16" for n in range(6)]
+    policy, stage = Policy(world), start(world, STAGE, CONFIG)
+    table = next(table for family, table in stage.loc_ribs.items() if family.label == V4)
+    reader = Reader(world)
+    policy.fill("0")
+    policy.put("1", [(prefix, B, SHORT) for prefix in prefixes], SNAPSHOT_BEGIN | SNAPSHOT_END, V4)
+
+    def change(row):
+        if row == 3:  # the first two have been told
+            stage.speakers["1"].feeds[0].handle(routes([(prefixes[0], B, None), (prefixes[5], B, None), (P, B, LONG)]))
+        return decide(row)
+
+    decide = table.decide_all
+    monkeypatch.setattr(table, "decide_all", change)
+    policy.put("1", [], ALL_AT_ONCE, V6)
+    batches, held = list(reader.batches), {}
+    is_end = [bool(batch.flags & SNAPSHOT_END) for batch in batches]
+    assert [bool(batch.flags & SNAPSHOT_BEGIN) for batch in batches] == [True] + [False] * (len(batches) - 1)
+    assert is_end.count(True) == 1 and is_end.index(True) >= 5
+    told = reader.told()
+    assert all(set(told[n]) == {prefixes[n]} for n in (0, 1)) and set(told[2]) != {prefixes[0]}
+    for changes in told:
+        held |= changes
+    assert {prefix for prefix, path in held.items() if path} == {*prefixes[1:5], P}
+
+
 def test_a_speaker_that_never_comes_is_waited_for_a_while_only(world):
     """After the time limit the rib serves without the speaker that is missing."""
     policy, _ = Policy(world), start(world, STAGE, CONFIG)
