@@ -83,7 +83,7 @@ class LocRib:
         self._make_room()
         sources = numbers if len(numbers) == 1 else numbers.take(columns["source"])
         changed = self.routes.apply(prefix_rows, sources, ids, self.attributes.references)
-        if len(changed):
+        if len(changed) and not self.is_deferred:
             self._decide(self.routes.prefix.take(changed), changed)
         return renewed
 

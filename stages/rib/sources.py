@@ -86,7 +86,7 @@ class Sources:
         present = np.flatnonzero(np.bincount(column, minlength=len(self._meta)))
         local = np.zeros(len(self._meta), np.uint32)
         local[present] = np.arange(len(present), dtype=np.uint32)
-        return local[column], [self._meta[number] for number in present.tolist()]
+        return local.take(column), [self._meta[number] for number in present.tolist()]
 
 
 def _kind(meta: dict) -> int:

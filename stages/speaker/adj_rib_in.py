@@ -139,7 +139,8 @@ class AdjRibIn:
         snapshot.
         """
         if is_snapshot:
-            rows = rows[self.routes.attributes[rows] != 0]
+            is_there = self.routes.attributes.take(rows) != 0
+            rows = rows if is_there.all() else rows[is_there]
         prefix_rows, numbers, ids = self.routes.columns_of(rows)
         local, set_offset, set_octets = self.attributes.extract(ids)
         source, sources = self.sources.localize(numbers)

@@ -89,7 +89,7 @@ class Sources:
         present = np.flatnonzero(np.bincount(column, minlength=len(self._sources)))
         local = np.zeros(len(self._sources), np.uint32)
         local[present] = np.arange(len(present), dtype=np.uint32)
-        return local[column], [self._meta[number] for number in present.tolist()]
+        return local.take(column), [self._meta[number] for number in present.tolist()]
 
     def _number(self, source: Source) -> int:
         key = (source.name, source.path_id)
