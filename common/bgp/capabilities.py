@@ -119,6 +119,21 @@ class Negotiated:
     # The peer's, where both sides offer it; `has_notification` is set where both do (RFC 8538 §2).
     graceful_restart: GracefulRestart | None = None
 
+    def words(self) -> list[str]:
+        """Return what both can do beside their families, by the names of the capabilities."""
+        restart = self.graceful_restart
+        found = {
+            "4-octet AS numbers": self.as4,
+            "route refresh": self.route_refresh and not self.enhanced_route_refresh,
+            "enhanced route refresh": self.enhanced_route_refresh,
+            "extended messages": self.max_message_octets > MAX_MESSAGE_OCTETS,
+            "extended next hop": self.extended_next_hop,
+            "ADD-PATH from it": bool(self.add_path_receive),
+            "ADD-PATH to it": bool(self.add_path_send),
+            f"graceful restart within {restart.restart_time_s if restart else 0} s": restart is not None,
+        }
+        return [word for word, is_agreed in found.items() if is_agreed]
+
 
 def negotiate(local: Capabilities, remote: Capabilities) -> Negotiated:
     """Return what follows from both sides' capabilities."""

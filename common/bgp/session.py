@@ -134,6 +134,8 @@ class SessionRecord:
     negotiated: Negotiated | None = None
     connected_at: float | None = None
     established_at: float | None = None
+    # When the last session ended.
+    ended_at: float | None = None
     # Whether a NOTIFICATION ends this session, and whether it is a Hard Reset (RFC 8538 §3).
     is_notified: bool = False
     is_hard: bool = False
@@ -471,6 +473,7 @@ class Session:
         was_established = before is State.ESTABLISHED
         is_graceful = was_established and self._ends_gracefully()
         record.established_at = None
+        record.ended_at = now if was_established else record.ended_at
         record.negotiated = None
         record.peer_open = None
         reason = record.call_error or record.last_error

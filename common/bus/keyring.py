@@ -19,7 +19,7 @@ from common.config.schema import STAGES, Config
 
 READING = frozenset(
     "status metrics memory schema neighbors neighbor received advertised lookup route routes summary explain nexthops "
-    "refused".split()
+    "refused accepted".split()
 )
 """Questions that change nothing."""
 

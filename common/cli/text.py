@@ -40,10 +40,15 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}".replace(",", " ")
+        return number(value)
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "-"
     return str(value)
+
+
+def number(value: int) -> str:
+    """Return a whole number with its thousands set apart."""
+    return f"{value:,}".replace(",", " ")
 
 
 def duration(seconds: float | None) -> str:

@@ -115,7 +115,6 @@ class Supervisor:
         self._kill_timer: Timer | None = None
         self._reason = ""
         self._looked_at = 0.0
-        self.quarantined: dict[str, str] = {}
 
     def run(self) -> int:
         """Run until SIGTERM or SIGINT; return the exit status."""
@@ -227,7 +226,6 @@ class Supervisor:
         return {
             "stage": "supervisor",
             "pid": os.getpid(),
-            "quarantined": self.quarantined,
             "stages": [
                 {
                     "stage": child.name,
@@ -386,12 +384,12 @@ class Supervisor:
         if neighbor is None:
             return
         text = f"{name}: quarantined, its routes make {child.name} fail"
-        self.quarantined[name] = f"its routes make {child.label} fail"
+        by = f"the supervisor: quarantined, its routes make {child.label} fail"
         event(self.context.log, "neighbor-quarantined", "error", neighbor=name, child=child.label)
         try:
             ask(
                 self.config.router.run_dir, "speaker", neighbor.speaker, "neighbor-stop", ASK_TIME_S,
-                name=name, text=text,
+                name=name, text=text, by=by,
             )  # fmt: skip
         except (ControlError, TimeoutError) as error:
             event(self.context.log, "quarantine-failed", "error", neighbor=name, problem=error)

@@ -52,7 +52,7 @@ class ImportEvaluation:
         self.version = self._version()
         self.n_sets = 0
         self.n_routes = 0
-        self.n_refused = np.zeros(256, np.int64)  # routes, by reason
+        self.n_refused: dict[str, np.ndarray] = {}  # routes by reason, of each neighbor that has some
 
     def transform(self, batch: Batch) -> Batch:
         """Return what a batch becomes; the batch itself where nothing is refused or changed."""
@@ -80,9 +80,17 @@ class ImportEvaluation:
         elif not n_refused:
             return batch
         sets = settle(pairs, set_of_pair, refusal, reason)
-        self.n_refused += np.bincount(reason, minlength=256)
+        if has_any(reason):
+            self._count(sources, columns["source"], reason)
         changed = {"set": sets, "reason": reason, "set_offset": set_offset, "set_octets": set_octets}
         return Batch(RouteChanges, columns | changed, batch.meta)
+
+    def _count(self, sources: list[dict], source: np.ndarray, reason: np.ndarray) -> None:
+        """Add the refused routes of a batch to those of their neighbors."""
+        counts = np.bincount(source.astype(np.int64) * 256 + reason, minlength=256 * len(sources)).reshape(-1, 256)
+        for index in np.flatnonzero(counts[:, 1:].any(axis=1)).tolist():
+            counted = self.n_refused.setdefault(sources[index]["name"], np.zeros(256, np.int64))
+            counted += counts[index]
 
     # ---- rules --------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from common.bgp.reasons import ImportRefusal
 from common.bus.batch import Batch
 from common.bus.channels import family_of
@@ -45,7 +47,7 @@ class PolicyStage(Stage):
         return sorted(dict.fromkeys(streams))
 
     def controls(self) -> dict:
-        return {"explain": self._on_explain}
+        return {"explain": self._on_explain, "refused": lambda question: {"neighbors": self._refused_of_each()}}
 
     def reload(self, config: Config) -> None:
         evaluation = ImportEvaluation(config)
@@ -72,8 +74,11 @@ class PolicyStage(Stage):
         return {"routes": explain(question, evaluate, ImportRefusal.words_of)}
 
     def _refused(self) -> dict[str, int]:
-        counts = self.evaluation.n_refused
-        return {reason.words: int(counts[reason]) for reason in ImportRefusal if reason and counts[reason]}
+        return _in_words(sum(self.evaluation.n_refused.values(), np.zeros(256, np.int64)))
+
+    def _refused_of_each(self) -> dict[str, dict[str, int]]:
+        """Return how many routes of each neighbor were refused, by reason, since the configuration was read."""
+        return {name: _in_words(counts) for name, counts in self.evaluation.n_refused.items()}
 
     def _add_metrics(self) -> None:
         metrics = self.context.metrics
@@ -86,6 +91,10 @@ class PolicyStage(Stage):
                 refused.labels(words).set(count)
 
         metrics.before_scrape(refresh)
+
+
+def _in_words(counts: np.ndarray) -> dict[str, int]:
+    return {reason.words: int(counts[reason]) for reason in ImportRefusal if reason and counts[reason]}
 
 
 def _speaker(request: Request) -> str:

@@ -4,6 +4,7 @@ Owns the form of the answers. Never holds the loop up: a page looks at a bounded
 routes than asked for and still not be the last.
 """
 
+from collections import Counter
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
@@ -25,6 +26,16 @@ class Lookup:
 
     def __init__(self, loc_ribs: dict[Family, LocRib]):
         self._loc_ribs = loc_ribs
+
+    def accepted(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return how many candidates there are of each neighbor: {} -> {neighbors: {name: count}}."""
+        totals: Counter[str] = Counter()
+        for table in self._loc_ribs.values():
+            counts = table.routes.n_by_source
+            for number, name in enumerate(table.sources.neighbors()[: len(counts)]):
+                totals[name] += int(counts[number])
+        del totals[""]
+        return {"neighbors": dict(totals)}
 
     def route(self, question: dict[str, Any]) -> dict[str, Any]:
         """Return all candidates for a prefix, or for the longest prefix that covers an address.

@@ -59,6 +59,10 @@ class Sources:
         numbers = self._by_speaker.get(speaker, ())
         return np.array([number for number in numbers if self._meta[number]["name"] in names], np.uint32)
 
+    def neighbors(self) -> list[str]:
+        """Return the neighbor of each source, by number; "" for what is originated here."""
+        return [meta["name"] for meta in self._meta]
+
     def meta(self, number: int) -> dict:
         """Return a source as batches describe it."""
         return self._meta[number]

@@ -260,7 +260,16 @@ class Rib(Stage):
 
     def controls(self) -> dict:
         lookup = Lookup(self.loc_ribs)
-        return {"route": lookup.route, "routes": lookup.routes, "summary": lambda question: self.status()}
+        return {
+            "route": lookup.route,
+            "routes": lookup.routes,
+            "accepted": lambda question: lookup.accepted(question) | {"is_current": self._is_current()},
+            "summary": lambda question: self.status(),
+        }
+
+    def _is_current(self) -> bool:
+        """Tell whether, as far as is known here, all that policy let in has been taken in."""
+        return self.is_in_step() and all(feed.follower.lag == 0 for feed in self.feeds) and not self.missing()
 
     def _add_metrics(self) -> None:
         metrics = self.context.metrics

@@ -11,12 +11,15 @@ import numpy as np
 
 from common.bgp.attributes import describe_set
 from common.bgp.constants import CeaseSubcode, Family, MessageType
+from common.bgp.session import NEVER
 from common.bus.control import ControlError, Handler, n_on_page
+from common.config.schema import ExportPolicy, ImportPolicy
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.adj_rib_out import AdjRibOut
 from stages.speaker.limits import maximum_attribute_octets
 from stages.speaker.neighbors import Neighbor
 from stages.speaker.origination import halves
+from stages.speaker.standing import standing
 
 # Rows looked at for one page.
 SCAN_ROWS = 1 << 16
@@ -50,8 +53,9 @@ class Questions:
 
     def _summary(self, neighbor: Neighbor) -> dict[str, Any]:
         record = neighbor.peering.session.record
-        since = record.established_at
         now = self._speaker.context.clock.monotonic()
+        since = record.established_at if neighbor.is_established else record.ended_at
+        reason, retry_s = standing(neighbor, now)
         return {
             "name": neighbor.name,
             "address": neighbor.config.address,
@@ -61,21 +65,28 @@ class Questions:
             "families": [family.label for family in neighbor.families],
             "n_received": self._speaker.limits.n_routes(neighbor),
             "n_advertised": self._speaker.n_advertised(neighbor),
+            "reason": reason,
+            "retry_s": retry_s,
             "last_error": "; since then: ".join(filter(None, (record.last_error, record.call_error))),
         }
 
     def _details(self, neighbor: Neighbor) -> dict[str, Any]:
         peering = neighbor.peering
         record, connection = peering.session.record, peering.connection
+        now = self._speaker.context.clock.monotonic()
         peer = record.peer_open
         return {
             **self._summary(neighbor),
             "description": neighbor.config.description,
             "external": neighbor.is_external,
             "passive": neighbor.config.passive,
+            "import": _policy(neighbor.config.import_, neighbor.is_external),
+            "export": _policy(neighbor.config.export, neighbor.is_external),
             "local_address": connection.local if connection is not None else neighbor.config.local_address,
             "router_id": str(ipaddress.IPv4Address(peer.router_id)) if peer is not None else None,
             "hold_time_s": record.hold_time_s if record.negotiated is not None else neighbor.config.hold_time_s,
+            "hold_left_s": None if record.hold_at == NEVER else round(record.hold_at - now, 3),
+            "capabilities": record.negotiated.words() if record.negotiated is not None else [],
             "n_established": record.n_established,
             "n_octets_received": peering.n_octets_received + (connection.n_received if connection else 0),
             "n_octets_sent": peering.n_octets_sent + (connection.n_sent if connection else 0),
@@ -103,8 +114,11 @@ class Questions:
         }
 
     def _stop(self, question: dict) -> dict:
-        neighbor = self._neighbor(question["name"])
-        self._speaker.neighbors.stop(neighbor, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN, str(question.get("text", "")))
+        """{name, text?: what the neighbor is told, by?: who stops it, and why}"""
+        neighbor, text = self._neighbor(question["name"]), str(question.get("text", ""))
+        self._speaker.neighbors.stop(neighbor, CeaseSubcode.ADMINISTRATIVE_SHUTDOWN, text)
+        neighbor.held_back_by = ""
+        neighbor.stopped_by = str(question.get("by") or "an operator" + (f": {text}" if text else ""))
         return {}
 
     def _start(self, question: dict) -> dict:
@@ -196,6 +210,11 @@ class Questions:
         raw = [{"set": octets, "source": sources[index]} for octets, index in zip(sets, local.tolist(), strict=True)]
         described = self._describe_received(table, rows)
         return {"prefix": str(network), "routes": [one | more for one, more in zip(described, raw, strict=True)]}
+
+
+def _policy(block: ImportPolicy | ExportPolicy | None, is_external: bool) -> str:
+    """Return what a policy does with a route that nothing else is said of."""
+    return block.default if block is not None else "none (RFC 8212)" if is_external else "accept"
 
 
 def _received_set(table: AdjRibIn, row: int) -> bytes:

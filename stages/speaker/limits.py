@@ -63,9 +63,8 @@ class Limits:
 
     def relent(self, neighbor: Neighbor, former: NeighborConfig) -> None:
         """Let a session that went beyond a limit come up at once when its limits are not those any more."""
-        is_waiting = neighbor.is_held_back and neighbor.peering.session.state is State.IDLE
+        is_waiting = bool(neighbor.held_back_by) and neighbor.peering.session.state is State.IDLE
         if is_waiting and _limits(neighbor.config) != _limits(former):
-            neighbor.is_held_back = False
             self._neighbors.start(neighbor)
 
     def _is_beyond_prefixes(self, neighbor: Neighbor) -> bool:
@@ -89,6 +88,8 @@ class Limits:
         """Tell whether what was counted is beyond a limit, and log that, or once that it is near."""
         (n_counted,) = counted.values()
         is_beyond = n_counted > limit
+        if is_beyond:
+            neighbor.held_back_by = f"{name.replace('-', '_')}: {n_counted}, limit {limit}"
         is_near = n_counted * 100 >= limit * neighbor.config.maximum_prefixes_warning_percent
         if is_beyond or (is_near and name not in neighbor.warned_of):
             neighbor.warned_of.add(name)
@@ -98,5 +99,4 @@ class Limits:
 
     def _end(self, neighbor: Neighbor, subcode: CeaseSubcode) -> None:
         restart_s = neighbor.config.maximum_prefixes_restart_s
-        neighbor.is_held_back = True
         self._neighbors.stop(neighbor, subcode, restart_s=float(restart_s) or None)

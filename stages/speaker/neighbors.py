@@ -67,8 +67,10 @@ class Neighbor:
     has_been_up: bool = False
     # Limits of which there was a warning in this session.
     warned_of: set[str] = field(default_factory=set)
-    # Its last session went beyond a limit.
-    is_held_back: bool = False
+    # Who has stopped it, and why, until it is started again.
+    stopped_by: str = ""
+    # The limit its last session went beyond, until it is up again.
+    held_back_by: str = ""
     # Octets of its attribute sets, counted from above, and at how many they are counted anew (limits.py).
     n_attribute_octets: int = 0
     count_octets_at: int = 0
@@ -169,6 +171,7 @@ class Neighbors:
 
     def start(self, neighbor: Neighbor) -> None:
         """Let a stopped neighbor have sessions again."""
+        neighbor.stopped_by = neighbor.held_back_by = ""
         neighbor.peering.session.start(self._now)
         self.settle(neighbor, neighbor.peering)
 

@@ -268,8 +268,8 @@ class Speaker(Stage):
             for family in list(neighbor.members):
                 self._find_group(neighbor, family)
         neighbor.count_octets_at = 0
-        self.limits.check(neighbor)
         self.limits.relent(neighbor, former)
+        self.limits.check(neighbor)
 
     def _find_group(self, neighbor: Neighbor, family: Family) -> None:
         """Begin to move a member to another group, if its export policy or what else makes a group has changed."""
@@ -429,7 +429,7 @@ class Speaker(Stage):
         neighbor.families = tuple(families)
         neighbor.path_id_families = negotiated.add_path_receive
         neighbor.warned_of.clear()
-        neighbor.is_held_back = False
+        neighbor.held_back_by = ""
         router_id, local = record.peer_open.router_id, peering.connection.local
         neighbor.has_been_up = True
         neighbor.restart = negotiated.graceful_restart

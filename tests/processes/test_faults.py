@@ -102,9 +102,12 @@ def test_a_neighbor_whose_routes_make_a_stage_fail_is_quarantined(tmp_path):
         assert stages["policy"]["restarts"] >= 3
         assert "SIGABRT, handling adj-rib-in/ipv4-unicast" in stages["policy"]["reasons"][-1]
         assert stages["policy"]["reasons"][-1].endswith("of poison")
-        assert list(router.ask("supervisor", "status", "quarantined")) == ["poison"]
+        reason = "stopped by the supervisor: quarantined, its routes make policy.0 fail"
+        assert router.call_json("show", "neighbor", "poison")["reason"] == reason
         states = {row["name"]: row["state"] for row in router.call_json("show", "neighbors")}
         assert states["sender"] == states["listener"] == "Established" and states["poison"] != "Established"
+        router.call("neighbor", "start", "poison")
+        assert "stopped" not in router.call_json("show", "neighbor", "poison")["reason"]
         assert neighbors.failure is None and listener.n_updates == n_updates
     finally:
         neighbors.close()

@@ -20,7 +20,6 @@ STATUS = {
 }  # fmt: skip
 ANSWERS = {
     ("speaker", "neighbors"): {"neighbors": [{"name": "transit-a", "address": "2001:db8::a", "asn": 64601}]},
-    ("speaker", "neighbor"): {"name": "transit-a", "state": "Established", "tables": {"ipv4-unicast": {"n_told": 3}}},
     ("rib", "route"): {
         "prefix": "10.0.0.0/8",
         "candidates": [
@@ -74,21 +73,6 @@ def router(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Router, "ask_or_error", answer)
     return lambda *words: CliRunner().invoke(main, ["show", *words, "--run-dir", str(tmp_path)]), asked
-
-
-def test_neighbors(router):
-    """`show neighbors` is a table, with --json a list."""
-    call, _ = router
-    assert call("neighbors").output.splitlines()[1].split() == ["transit-a", "2001:db8::a", "64601"]
-    assert json.loads(call("neighbors", "--json").output) == ANSWERS["speaker", "neighbors"]["neighbors"]
-
-
-def test_neighbor(router):
-    """`show neighbor` tells what is known of one; a name nobody has ends with status 1."""
-    call, _ = router
-    assert "n_told  3" in call("neighbor", "transit-a").output
-    assert "n_told  3" in call("neighbor", "2001:DB8:0::A").output
-    assert call("neighbor", "nobody").exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_routes_come_through_and_refused_ones_are_gone(world, owner):
     world.settle()
     assert copy.values == {2: GOOD} and not copy.flags[-1] & SNAPSHOT
     assert stage.status()["routes_refused"] == {ImportRefusal.NEXT_HOP_UNUSABLE.words: 2}
+    assert stage.controls()["refused"]({})["neighbors"] == {"a": {ImportRefusal.NEXT_HOP_UNUSABLE.words: 2}}
 
 
 def test_a_new_policy_process_goes_on_where_the_reader_was(world, owner):

@@ -388,6 +388,20 @@ def test_status_tells_what_is_held(world):
     assert 'headrace_rib_candidates_held{family="ipv4-unicast"} 1.0' in rib.context.metrics.text()
 
 
+def test_accepted_routes_are_counted_by_neighbor(world):
+    """Over all families and speakers; whoever asks is told while the ribs do not have everything yet."""
+    policy, rib = Policy(world), start(world, STAGE, CONFIG)
+    accepted = rib.controls()["accepted"]
+    policy.fill("0")
+    policy.put("0", [(P, A, SHORT), (Q, A, LONG), (Q, "", LONG)])
+    assert accepted({}) == {"neighbors": {A: 2}, "is_current": False}
+    policy.fill("1")
+    policy.put("1", [(P, B, SHORT)])
+    policy.put("0", [(P, A, None)])
+    world.settle()
+    assert accepted({}) == {"neighbors": {A: 1, B: 1}, "is_current": True}
+
+
 def test_a_speaker_that_is_configured_no_more_goes_with_its_routes(world):
     """After a reload the routes of a speaker that no neighbor names are gone, and a new one is followed."""
     policy, rib = Policy(world), start(world, STAGE, CONFIG)

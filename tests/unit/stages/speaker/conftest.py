@@ -154,12 +154,16 @@ class Peer:
         index = next(i for i, (each, _) in enumerate(self.messages) if each == kind)
         return self.messages.pop(index)[1]
 
-    def open(self, **changes) -> "Peer":
-        """Bring the session up."""
+    def opening(self, **changes) -> bytes:
+        """Return its OPEN."""
         capabilities = Capabilities((V4,), asn4=self._asn, route_refresh=True)
         values = dict(asn=self._asn, hold_time_s=30, router_id=int.from_bytes(socket.inet_aton(self._address), "big"))
+        return Open(**{"capabilities": capabilities} | values | changes).encode()
+
+    def open(self, **changes) -> "Peer":
+        """Bring the session up."""
         self.router.run_until(lambda: self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0)
-        self.send(Open(**{"capabilities": capabilities} | values | changes).encode())
+        self.send(self.opening(**changes))
         self.take(1)
         self.send(KEEPALIVE)
         self.take(4)

@@ -253,6 +253,19 @@ def test_a_limit_that_is_raised_lets_the_session_come_up_again(router, restart_s
     assert reload(**{**few, "maximum_prefixes": 6}) is State.ACTIVE
 
 
+def test_a_limit_that_is_lowered_counts_at_once(router):
+    """A session that is beyond the new limit ends, and waits as after any other limit."""
+    peer = router.peer("a").open()
+    peer.send(update({f"10.1.{i}.0/24": PATH_A for i in range(6)}))
+    router.run_until(lambda: len(router.reader.prefixes("a")) == 6)
+    lowered = replace(router.config.neighbors["a"], maximum_prefixes=5)
+    router.speaker.reload(replace(router.config, neighbors={**router.config.neighbors, "a": lowered}))
+    router.run_until_quiet()
+    told = router.ask("neighbor", name="a")
+    assert (told["state"], told["retry_s"]) == ("Idle", lowered.maximum_prefixes_restart_s)
+    assert told["reason"] == "went beyond maximum_prefixes: 6, limit 5"
+
+
 def with_octets(router, n_octets: int | None, **values) -> Neighbor:
     """Let neighbor b have us hold so many octets of attribute sets."""
     neighbors = dict(router.config.neighbors)
