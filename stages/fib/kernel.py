@@ -108,6 +108,20 @@ class Kernel:
             return errno.ENOBUFS, "the answer was lost"
         return errno.ETIMEDOUT, "no answer"
 
+    def route_type(self, family: int, address: bytes) -> int:
+        """Return the type of the route that packets to an address take by all rules and tables; 0: there is none.
+
+        So the table of the router's own addresses need not be read: while there are no rules the kernel keeps it in
+        one trie with the main table, and would walk a million routes to find a few (0.2 s).
+        """
+        sequence = self._take_sequence()
+        self.requests.send(messages.ask_route(sequence, family, address))
+        for datagram in self._datagrams():
+            for kind, _, answered, body in messages.messages_of(datagram):
+                if answered == sequence:
+                    return messages.decode_route_type(body) if kind == Kind.NEW_ROUTE else 0
+        return 0
+
     def begin(self, token: Any, family: int, actions, hi, lo, length, targets, ways) -> None:
         """Begin to install, replace and remove at most `batch_routes` routes, where there is room.
 

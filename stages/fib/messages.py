@@ -224,6 +224,17 @@ def dump_routes(sequence: int, family: int, table: int) -> bytes:
     return message(Kind.GET_ROUTE, Request.REQUEST | Request.DUMP, sequence, body)
 
 
+def ask_route(sequence: int, family: int, address: bytes) -> bytes:
+    """Return the request for the route that packets to an address take."""
+    body = struct.pack("=BBBBBBBBI", family, 8 * len(address), 0, 0, 0, 0, 0, 0, 0)
+    return message(Kind.GET_ROUTE, Request.REQUEST, sequence, body + attribute(RouteAttribute.DST, address))
+
+
+def decode_route_type(body: bytes) -> int:
+    """Return the type of a route (RTN_UNICAST, RTN_LOCAL and so on)."""
+    return body[7]
+
+
 def dump_nexthops(sequence: int) -> bytes:
     """Return the request for all nexthop objects."""
     return message(Kind.GET_NEXTHOP, Request.REQUEST | Request.DUMP, sequence, bytes(8))

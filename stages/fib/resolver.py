@@ -1,6 +1,6 @@
 """Finds the way to a BGP next hop over the routes of others: connected, static, another daemon's.
 
-Owns the interfaces' states and the kernel's routes that are not ours, as dumps and notifications tell them. Never
+Owns the interfaces' states and the main table's routes that are not ours, as dumps and notifications tell them. Never
 touches a socket, never looks at a route of our own protocol, so a next hop is never resolved through BGP, unless the
 configuration wants that (`own`).
 
@@ -34,11 +34,13 @@ BITS = {AF_INET: 32, AF_INET6: 128}
 WHY_NO_UNICAST = {
     2: "an address of this router",
     3: "a broadcast address",
+    4: "an anycast address of this router",
     5: "multicast",
     7: "unreachable",
     8: "prohibited",
     9: "thrown to another table",
 }
+NOT_ELSEWHERE = (2, 3, 4, 5)  # RTN_LOCAL, _BROADCAST, _ANYCAST, _MULTICAST: of the table of this router's addresses
 LINK_LOCAL = 0xFE80 >> 6  # fe80::/10
 MASK64 = (1 << 64) - 1
 
@@ -90,7 +92,12 @@ class _Book:
             scan.gateway_lo[chosen],
         )  # fmt: skip
         self._release(emptied)
-        return bool(self.watched.find(hi, lo, length).any())
+        return self.is_watched(scan, chosen)
+
+    def is_watched(self, scan: RouteScan, chosen: np.ndarray) -> bool:
+        """Tell whether any of these routes of a scan could be that to a next hop."""
+        lo = scan.lo[chosen] if self.is_wide else np.empty(0, np.uint64)
+        return bool(self.watched.find(scan.hi[chosen], lo, scan.length[chosen]).any())
 
     def forget_interface(self, index: int) -> None:
         self._release(self.routes.forget_interface(index))
@@ -124,15 +131,20 @@ class _Book:
 class Resolver:
     """What is known of links, of others' routes and of others' nexthop objects."""
 
-    TABLES = (TABLE_MAIN, TABLE_LOCAL)
-
-    def __init__(self, protocol: int = PROTOCOL, seed: int = 0):
+    def __init__(
+        self,
+        protocol: int = PROTOCOL,
+        seed: int = 0,
+        route_type: Callable[[int, bytes], int] = lambda family, address: TYPE_UNICAST,
+    ):
+        """Resolve over routes that are not of `protocol`; `route_type` asks the kernel what leads to an address."""
         self.links: dict[int, LinkState] = {}
         self.objects: dict[int, NextHopState] = {}
         self.own: Callable[[int, bytes], tuple[int, Gateway] | None] | None = None
         """Gives (length, way) of our own route to an address, where next hops may be resolved through BGP."""
         self._protocol = protocol
         self._seed = seed
+        self._route_type = route_type
         self._books = {family: _Book(family, seed) for family in (AF_INET, AF_INET6)}
 
     @property
@@ -166,12 +178,13 @@ class Resolver:
     def learn_routes(self, scan: RouteScan) -> bool:
         """Note the routes of others among those read; return True if a next hop may go another way now."""
         others = np.flatnonzero(scan.protocol != self._protocol)
-        others = others[np.isin(scan.table[others], self.TABLES)]
         is_news = False
         for family, book in self._books.items():
             chosen = others[scan.family[others] == family]
             if len(chosen):
-                is_news |= book.learn(scan, chosen)
+                tables = scan.table[chosen]
+                is_news |= book.learn(scan, chosen[tables == TABLE_MAIN])
+                is_news |= book.is_watched(scan, chosen[tables == TABLE_LOCAL])
         return is_news
 
     def watch(self, family: int, address: bytes) -> None:
@@ -185,6 +198,9 @@ class Resolver:
         """
         if is_link_local(family, address):
             return self._on_interface(family, address, interface)
+        kind = self._route_type(family, address)
+        if kind in NOT_ELSEWHERE:
+            return Resolution(None, 0, WHY_NO_UNICAST[kind])
         reason = "no route to it"
         own = self.own(family, address) if self.own is not None else None
         for length, (_, metric, kind, oif, nexthop_id, gateway_family, hi, lo) in self._books[family].matches(address):

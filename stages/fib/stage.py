@@ -39,7 +39,7 @@ from stages.fib import messages, report
 from stages.fib.installed import InstalledSource
 from stages.fib.kernel import BATCH_ROUTES, Kernel
 from stages.fib.memory import Memory
-from stages.fib.messages import NLM_F_REPLACE, TABLE_LOCAL, TABLE_MAIN, Kind
+from stages.fib.messages import NLM_F_REPLACE, TABLE_MAIN, Kind
 from stages.fib.netlink_socket import Overrun
 from stages.fib.nexthop_source import NextHopSource, NextHopTable
 from stages.fib.plan import Filter, Plan
@@ -194,7 +194,7 @@ class FibStage(Stage):
 
     def _make_ways(self, has_objects: bool) -> None:
         fib = self.settings
-        self.resolver = Resolver(fib.protocol, self.context.seed)
+        self.resolver = Resolver(fib.protocol, self.context.seed, self.kernel.route_type)
         if fib.resolve_over_bgp:
             self.resolver.own = self._own_route
         sources = {AF_INET: fib.preferred_source_ipv4, AF_INET6: fib.preferred_source_ipv6}
@@ -309,8 +309,6 @@ class FibStage(Stage):
         beside: list[tuple[Plan, tuple[np.ndarray, ...]]] = []
         for family, number in ADDRESS_FAMILIES.items():
             plan = self.plans.get(family)
-            for scan in self.kernel.routes(number, TABLE_LOCAL):
-                self.resolver.learn_routes(scan)
             for scan in self.kernel.routes(number, TABLE_MAIN):
                 self.resolver.learn_routes(scan)
                 if table == TABLE_MAIN and plan is not None:

@@ -191,6 +191,34 @@ def test_a_next_hop_that_is_our_own_address_is_none(world, namespace):
     assert reasons == ["an address of this router", "a broadcast address"]
 
 
+@pytest.mark.parametrize(
+    ("family", "made", "around", "prefix", "hop"),
+    [
+        ("-4", "203.0.113.0/24", "default via 192.0.2.9", "198.51.100.0/24", "203.0.113.7"),
+        ("-6", "2001:db8:5::/64", "default via 2001:db8::9", "2001:db8:a::/48", "2001:db8:5::7"),
+    ],
+)
+def test_local_routes_made_by_hand_count_too(world, namespace, family, made, around, prefix, hop):
+    """A next hop in a prefix that is delivered here is none as long as it is, whatever covers that prefix."""
+
+    def reasons():
+        return [answer["reason"] for answer in world.fib.controls()["nexthops"]({})["nexthops"]]
+
+    def ip(*words):
+        subprocess.run(["ip", "-n", namespace.name, family, "route", *words], check=True)
+
+    ip("add", *around.split())
+    ip("add", "local", made, "dev", "lo")
+    world.change({prefix: hop})
+    until(world, lambda: reasons() == ["an address of this router"])
+    assert routes(namespace) == []
+    ip("del", "local", made, "dev", "lo")
+    until(world, lambda: len(routes(namespace)) == 1)
+    ip("add", "local", made, "dev", "lo")
+    until(world, lambda: routes(namespace) == [])
+    assert reasons() == ["an address of this router"]
+
+
 def test_batches_mixed_of_all_actions(world, namespace):
     """Random changes end in the kernel having exactly what the rib has."""
     rng = np.random.default_rng(5)

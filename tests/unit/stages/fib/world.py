@@ -295,6 +295,9 @@ class FakeKernel:
             yield scan
             scan.clear()
 
+    def route_type(self, family: int, address: bytes) -> int:
+        return messages.TYPE_UNICAST
+
     def request(self, make) -> tuple[int, str]:
         ((kind, _, _, body),) = messages.messages_of(make(1))
         state = messages.decode_nexthop(body)
