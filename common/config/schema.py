@@ -237,7 +237,12 @@ class Log:
     level: str = key(
         keys.choice("debug", "info", "warning", "error"), "Least important level that is written.", default="info"
     )
-    format: str = key(keys.choice("text", "json"), "How a line is written.", default="text", change=keys.RESTART)
+    format: str = key(
+        keys.choice("text", "json"),
+        "How a line is written. To the systemd journal, which has the time itself, text tells the priority instead.",
+        default="text",
+        change=keys.RESTART,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,25 @@
 """The log: one line an event, text or JSON, and a count of each event.
 
+    2026-03-01T07:03:20.125+01:00 WARNING speaker.0 maximum-prefixes-near neighbor=transit-a n_routes=900 limit=1000
+
+Where the systemd journal reads the lines it keeps the time of each itself: a text line then begins with its priority
+instead, as sd-daemon(3) has it, which the journal takes off, so that `journalctl -p warning` finds what it should.
+
 Owns the counts, so a log line and its metric cannot part: both come from one call. A flood of one event is cut to a
 few lines in each interval; the counts stay exact, and the next line says how many were left out.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import IO, Any
 
 from common.runtime.clock import Clock, SystemClock
 
 LEVELS = ("debug", "info", "warning", "error")
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}  # of syslog
 LINES_PER_INTERVAL = 20
 INTERVAL_S = 10.0
 MAX_VALUE_CHARACTERS = 2000
@@ -36,6 +44,7 @@ class Log:
         self.level = level
         self.counts: dict[str, int] = {}
         self._stream = stream
+        self._is_for_journal = is_journal(stream or sys.stderr)
         self._clock = clock or SystemClock()
         self._count = count
         self._recent: dict[str, list] = {}  # name -> [interval start, lines written, lines left out]
@@ -85,9 +94,9 @@ class Log:
         return 0
 
     def _text(self, name: str, level: str, fields: dict) -> str:
-        words = [f"{self._clock.wall():.6f}", level.upper(), self.stage or "-", name]
-        words += [f"{key}={_plain(value)}" for key, value in fields.items()]
-        return " ".join(words)
+        words = [level.upper(), self.stage or "-", name, *(f"{key}={_plain(value)}" for key, value in fields.items())]
+        text = " ".join(words)
+        return f"<{PRIORITIES[level]}>{text}" if self._is_for_journal else f"{local_time(self._clock.wall())} {text}"
 
     def _json(self, name: str, level: str, fields: dict) -> str:
         record = {"time": round(self._clock.wall(), 6), "level": level, "stage": self.stage, "event": name, **fields}
@@ -97,6 +106,20 @@ class Log:
 def event(log: Log, name: str, level: str = "info", **fields: Any) -> None:
     """Count an event and write its line (see Log.event)."""
     log.event(name, level, **fields)
+
+
+def local_time(wall_s: float) -> str:
+    """Return a time as this machine's local one with its distance from UTC, to the millisecond (RFC 3339)."""
+    return datetime.fromtimestamp(wall_s).astimezone().isoformat(timespec="milliseconds")
+
+
+def is_journal(stream: IO[str]) -> bool:
+    """Tell whether the systemd journal reads what is written to a stream: JOURNAL_STREAM, see systemd.exec(5)."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def _plain(value: Any) -> str:

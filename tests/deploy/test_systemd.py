@@ -1,5 +1,6 @@
 """The systemd units: what systemd says of them, and a machine that is booted with them."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -113,6 +114,16 @@ def test_the_watchdog_sees_a_loop_that_stands_still(machine):
     machine.wait_for(lambda: machine.pid("rib") not in ("0", before), "the watchdog")
     machine.wait_for(lambda: machine.state("rib") == "active", "the rib to be ready")
     assert "watchdog" in machine.call("journalctl", "-u", "headrace-rib@0", "-n", "200").stdout.lower()
+
+
+@needs_machine
+def test_the_journal_has_each_line_with_its_priority(machine):
+    """So that it can be asked for what is important; the line does not tell the time a second time."""
+    lines = machine.call("journalctl", "-u", "headrace-rib@0", "-o", "json", "-n", "200").stdout.splitlines()
+    told = [(row["PRIORITY"], row["MESSAGE"]) for row in map(json.loads, lines) if " rib.0 " in str(row["MESSAGE"])]
+    assert told and all(
+        (priority, text.split()[0]) in {("6", "INFO"), ("4", "WARNING"), ("3", "ERROR")} for priority, text in told
+    )
 
 
 @needs_machine

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import time
 
 import pytest
 from hypothesis import given
@@ -17,11 +19,62 @@ def make(**more) -> tuple[Log, io.StringIO]:
     return Log("rib.0", stream=stream, clock=ManualClock(), **more), stream
 
 
-def test_a_text_line_names_time_level_stage_event_and_fields():
+@pytest.fixture
+def zone(monkeypatch):
+    """Set the machine's time zone, for one test."""
+
+    def to(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield to
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("UTC", "2023-11-14T22:30:00.000+00:00"),
+        ("XXX-5:30", "2023-11-15T04:00:00.000+05:30"),
+        ("XXX+8", "2023-11-14T14:30:00.000-08:00"),
+    ],
+)
+def test_time_is_local_and_says_how_far_from_utc(zone, name, wanted):
+    """A line is understood on the machine, and beside those of a machine elsewhere (RFC 3339 §5.6)."""
+    zone(name)
+    log, stream = make()
+    event(log, "x")
+    assert stream.getvalue().split()[0] == wanted
+    log._clock.advance(0.0625)
+    event(log, "x")
+    assert stream.getvalue().splitlines()[1].split()[0] == wanted.replace(".000", ".062")
+
+
+def test_a_text_line_names_time_level_stage_event_and_fields(zone):
     """One event is one line."""
+    zone("UTC")
     log, stream = make()
     event(log, "session-up", neighbor="transit a", octets=b"\xff\x00", n=3)
-    assert stream.getvalue() == '1700001000.000000 INFO rib.0 session-up neighbor="transit a" octets=ff00 n=3\n'
+    time_of_day, line = stream.getvalue().split(" ", 1)
+    assert time_of_day.startswith("2023-11-14T22:30:00.000")
+    assert line == 'INFO rib.0 session-up neighbor="transit a" octets=ff00 n=3\n'
+
+
+@pytest.mark.parametrize(("level", "priority"), [("debug", 7), ("info", 6), ("warning", 4), ("error", 3)])
+def test_the_journal_is_told_the_priority_and_keeps_the_time(tmp_path, monkeypatch, level, priority):
+    """Only where it reads this very stream, and text alone: a line of JSON stays one."""
+    for number, (is_there, form) in enumerate([(True, "text"), (False, "text"), (True, "json")]):
+        with (tmp_path / f"log{number}").open("w+") as stream:
+            found = os.fstat(stream.fileno())
+            monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + (not is_there)}")
+            Log("rib.0", stream=stream, clock=ManualClock(), level="debug", form=form).event("x", level, n=1)
+            stream.seek(0)
+            line = stream.read()
+        if is_there and form == "text":
+            assert line == f"<{priority}>{level.upper()} rib.0 x n=1\n"
+        else:
+            assert line[0] != "<" and ("T" in line or json.loads(line)["time"])
 
 
 def test_a_json_line_is_json():
