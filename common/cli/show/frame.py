@@ -23,8 +23,14 @@ def rows_as_table(columns: Iterable[Column], rows: list[dict]) -> str:
          for column in used]
         for row in rows
     ]  # fmt: skip
-    right = "".join("r" if cells and all(isinstance(line[i], int) for line in cells) else " " for i in range(len(used)))
+    right = "".join("r" if _are_numbers([line[place] for line in cells]) else " " for place in range(len(used)))
     return table([column[0] for column in used], cells, right)
+
+
+def _are_numbers(values: list) -> bool:
+    """Tell whether a column has numbers alone, where it has anything."""
+    given = [value for value in values if value not in (None, "")]
+    return bool(given) and all(type(value) is int for value in given)
 
 
 @click.group()

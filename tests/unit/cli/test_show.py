@@ -156,14 +156,52 @@ def test_stages(router):
 
 
 def test_stages_as_a_table(router):
-    """People are shown state, restarts with reasons, and position and lag of every reader."""
+    """People are shown state, whom it waits for, how far the slowest reader is behind, and why a stage ended."""
     call, _ = router
-    shown = call("stages").output
-    rib = next(line for line in shown.splitlines() if line.startswith("rib"))
-    assert "syncing" in rib and "compiled" in rib and "policy.0:adj-rib-in/ipv4-unicast" in rib
-    reader = next(line.split() for line in shown.splitlines() if line.startswith("rib.0") and "policy.0" in line)
-    assert reader == ["rib.0", "adj-rib-in/ipv4-unicast", "policy.0", "e1", "17", "3", "96"]
-    assert "rib.0 ended: signal SIGSEGV" in shown
+    header, *rows = call("stages").output.splitlines()
+    assert header.split() == ["stage", "pid", "state", "up", "restarts", "lag", "waits", "for"]
+    rib = next(row for row in rows if row.startswith("rib.0"))
+    assert rib.split() == ["rib.0", "0", "syncing", "1m40s", "2", "3", "policy.0"]
+    assert "rib.0 ended: signal SIGSEGV" in rows
+
+
+def test_the_summary_of_stages_stays_narrow(router, monkeypatch):
+    """Whatever a stage owns, waits for or has to complain of; taps that lag are nobody's trouble."""
+    long = {
+        **STATUS,
+        "pid": 4194304,
+        "compiled": False,
+        "missing": [f"{stage}.0:loc-rib/{family}" for stage in ("policy", "rib") for family in ("ipv4", "ipv6") * 9],
+        "owns": [f"ipv4-unicast for customer-{number} of speaker.0, rib.0" for number in range(50)],
+        "bus": {"readers": [READER, {**READER, "lag": 5}, {**READER, "tap": True, "lag": 10**9}]},
+        "events": {"log-unwritable": 10**9},
+    }
+    monkeypatch.setitem(ANSWERS, ("rib", "status"), long)
+    call, _ = router
+    lines = call("stages").output.splitlines()
+    rib = next(line for line in lines if line.startswith("rib.0"))
+    assert max(map(len, lines)) <= 110 and rib.split()[6:8] == ["5", "1"] and "policy.0, rib.0" in rib
+    assert "rib.0: its kernels are not compiled" in lines
+    assert "rib.0: 1000000000 lines could not be logged" in lines
+
+
+@pytest.mark.parametrize("name", ["rib", "rib.0"])
+def test_one_stage_in_full(router, name):
+    """All channels it waits for, all it has died of, and each of its readers with position and lag; no other stage."""
+    call, asked = router
+    asked.clear()
+    lines = [line.split() for line in call("stages", name).output.splitlines()]
+    assert ["policy.0:adj-rib-in/ipv4-unicast"] in lines and ["signal", "SIGSEGV"] in lines
+    assert ["state", "syncing", "for", "1m30s"] in lines and ["kernels", "compiled"] in lines
+    assert ["policy.0", "adj-rib-in/ipv4-unicast", "e1", "17", "3", "96"] in lines
+    assert {stage for stage, _, _ in asked} == {"supervisor", "rib"}
+
+
+def test_a_stage_there_is_not(router):
+    """Those there are are named."""
+    call, _ = router
+    result = call("stages", "ribb")
+    assert result.exit_code == 1 and "no stage 'ribb'; there are rib.0, fib.0, speaker.0" in result.output
 
 
 def test_nobody_there(tmp_path):
