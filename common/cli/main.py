@@ -8,6 +8,8 @@ from importlib import import_module
 
 import click
 
+from common import VERSION
+
 COMMANDS = {
     "run": ("common.cli.run:run", "Run all stages of FILE under one supervisor."),
     "stage": ("common.cli.run:stage", "Run one stage alone."),
@@ -45,12 +47,7 @@ class Commands(click.Group):
 def _print_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
     if not is_asked:
         return
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        click.echo(f"headrace {version('headrace')}")
-    except PackageNotFoundError:
-        click.echo("headrace, not installed")
+    click.echo(f"headrace {VERSION}")
     context.exit()
 
 

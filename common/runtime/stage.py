@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, ClassVar
 
+from common import VERSION
 from common.bus.bus import Bus
 from common.bus.control import ControlError, Handler
 from common.bus.keyring import load_keyring
@@ -166,7 +165,7 @@ class Skeleton:
             {
                 "status": lambda question: self.status(),
                 "metrics": lambda question: {"text": context.metrics.text()},
-                "schema": lambda question: {"fingerprint": FINGERPRINT, "kinds": description(), "version": version()},
+                "schema": lambda question: {"fingerprint": FINGERPRINT, "kinds": description(), "version": VERSION},
                 "memory": lambda question: {"octets": memory_octets(os.getpid())},
                 "log-level": self._set_log_level,
                 "reload": self._on_reload,
@@ -284,7 +283,7 @@ class Skeleton:
             "missing": self._missing(),
             "owns": self.stage.owns(),
             "refused": self._refusals(),
-            "version": version(),
+            "version": VERSION,
             "stage": self.stage.name,
             "instance": self.stage.instance,
             "pid": os.getpid(),
@@ -320,14 +319,6 @@ class Skeleton:
                 lag.labels(reader["reader"], reader["channel"]).set(reader["lag"])
 
         context.metrics.before_scrape(refresh)
-
-
-def version() -> str:
-    """Return the version that is installed, "" where none is: what runs is then a checkout."""
-    try:
-        return installed("headrace")
-    except PackageNotFoundError:
-        return ""
 
 
 def make_context(config: Config, name: str, instance: str, recorder: Recorder | None = None) -> Context:

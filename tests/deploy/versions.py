@@ -4,7 +4,7 @@ import re
 import zipfile
 from pathlib import Path
 
-SCHEMA = "common/bus/schema.py"
+SCHEMA, VERSIONED = "common/bus/schema.py", "common/__init__.py"
 LAST_COLUMN = '        Column("reason", "u1", "0, or why the import policy refused it", "code"),\n'
 AFTER_LAST = "        _SET_OFFSET,\n        _SET_OCTETS,\n"
 
@@ -34,6 +34,8 @@ def make_wheel(original: Path, directory: Path, version: str, change) -> Path:
             name = entry.filename.replace(f"headrace-{old}.dist-info", f"headrace-{version}.dist-info")
             if name == SCHEMA:
                 octets = change(octets.decode()).encode()
+            elif name == VERSIONED:
+                octets = octets.replace(old.encode(), version.encode())
             elif name.endswith("/METADATA"):
                 octets = re.sub(rb"(?m)^Version: .*$", f"Version: {version}".encode(), octets)
             elif name.endswith("/RECORD"):  # without digests, which are optional but for those that are there
