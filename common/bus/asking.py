@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common.bus.keyring import load_keyring
+from common.bus.keyring import Keyring
 from common.bus.question import Curve, ask, ask_at
 from common.config.schema import Config
 
 
-def asker(config: Config, stage: str, instance: str) -> Callable[..., dict[str, Any]]:
+def asker(config: Config, keyring: Keyring) -> Callable[..., dict[str, Any]]:
     """Return what asks as `question.ask` does, going by the key of the stage that asks where one is needed."""
-    keyring = load_keyring(config, stage, instance)
 
     def ask_anywhere(
         run_dir: Path, stage: str, instance: str, question: str = "status", timeout_s: float = 2.0, **arguments

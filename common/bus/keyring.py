@@ -71,7 +71,7 @@ class Keyring:
 
 def load_keyring(config: Config, stage: str, instance: str) -> Keyring:
     """Return what a stage knows of keys; raise KeyTrouble if it needs one it has not."""
-    name = key_name(config.public_keys, stage, instance)
+    name = key_name(config.public_keys, stage, instance) if stage in STAGES else None
     secret = _own_secret(config, name) if name is not None else b""
     if not secret and stage in STAGES:
         _check_not_needed(config, stage, instance)
@@ -141,8 +141,10 @@ def write_secret(directory: Path, name: str, secret: bytes) -> Path:
 
 def _check_not_needed(config: Config, stage: str, instance: str) -> None:
     for (other, number), place in config.endpoints.items():
-        if not is_loopback(place.bus):
+        is_secured = key_name(config.public_keys, other, number) is not None
+        if is_secured or not is_loopback(place.bus):
+            why = "and has a key" if is_secured else "which is not loopback"
             raise KeyTrouble(
-                f"{other}.{number} is at {place.bus}, which is not loopback, so {stage}.{instance} needs a key: "
+                f"{other}.{number} is at {place.bus}, {why}, so {stage}.{instance} needs a key: "
                 f'`headrace keys new {stage}`, and a [[key]] of name "{stage}" or "{stage}.{instance}"'
             )

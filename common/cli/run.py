@@ -7,6 +7,7 @@ import contextlib
 import os
 import pwd
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -24,15 +25,14 @@ def run(file: Path) -> None:
     A stage that dies is started again. At the end all stop in order, with a Cease to every peer.
     """
     config = _load(file)
-    from common.runtime.supervisor import planned, run_supervisor
+    from common.runtime.supervisor import AlreadyRunning, planned, run_supervisor
 
     _check_machine(config, planned(config))
-
-    try:
-        status = run_supervisor(config)
-    except OSError as error:
-        say_and_exit(f"cannot run: {error.filename or config.router.run_dir}: {error.strerror or error}")
-    sys.exit(status)
+    with _said_as_it_is(config):
+        try:
+            sys.exit(run_supervisor(config))
+        except AlreadyRunning as error:
+            say_and_exit(str(error))
 
 
 @click.command()
@@ -48,19 +48,31 @@ def run(file: Path) -> None:
 def stage(name: str, file: Path, instance: str) -> None:
     """Run the stage NAME of FILE alone: what a systemd unit or a container runs."""
     config = _load(file)
+    from common.runtime.ports import check_ports
     from common.runtime.stage import run_stage, stage_class
 
     try:
-        stage_class(name)
+        cls = stage_class(name)
     except LookupError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
     _check_instance(config, file, name, instance)
     _check_machine(config, [(name, instance)])
+    with _said_as_it_is(config):
+        check_ports(cls.places_to_listen(config, instance), config.router.user)
+        sys.exit(run_stage(name, config, instance))
+
+
+@contextlib.contextmanager
+def _said_as_it_is(config: Config) -> Iterator[None]:
+    """Exit with status 1, and with the place, where the system does not give what is needed."""
+    from common.runtime.ports import PortTrouble
+
     try:
-        status = run_stage(name, config, instance)
+        yield
+    except PortTrouble as trouble:
+        say_and_exit("\nheadrace: ".join(f"cannot run: {each}" for each in trouble.args))
     except OSError as error:
         say_and_exit(f"cannot run: {error.filename or config.router.run_dir}: {error.strerror or error}")
-    sys.exit(status)
 
 
 def _check_instance(config: Config, file: Path, name: str, instance: str) -> None:

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from common import VERSION
 from common.bus.bus import Bus
 from common.bus.control import ControlError, Handler
-from common.bus.keyring import load_keyring
+from common.bus.keyring import Keyring, load_keyring
 from common.bus.places import places_of
 from common.bus.schema import FINGERPRINT, description
 from common.config.changes import changes, fingerprint, pinned
@@ -32,6 +32,7 @@ from common.runtime.log import LEVELS, Log, event
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.notify import Notifier
+from common.runtime.ports import Port, endpoint_ports
 from common.runtime.processes import keep_freed_memory, memory_octets, raise_descriptor_limit, take_precedence
 from common.runtime.recorder import Recorder
 from common.runtime.rights import keep_only
@@ -65,6 +66,8 @@ class Context:
     """Ends the process in order."""
     recorder: Recorder | None = None
     """Where the supervisor looks for what this stage was doing."""
+    keyring: Keyring = field(default_factory=Keyring)
+    """By which key it goes where it asks other machines."""
 
 
 class Stage:
@@ -94,6 +97,11 @@ class Stage:
     def places_to_write(cls, config: Config) -> list[Path]:
         """Return the directories and files it writes in, which must exist."""
         return [Path(config.router.run_dir)]
+
+    @classmethod
+    def places_to_listen(cls, config: Config, instance: str) -> list[Port]:
+        """Return the ports an instance listens at."""
+        return endpoint_ports(config, cls.name, instance)
 
     def start(self) -> None:
         """Open what the stage works with: channels to serve and follow, sockets, timers."""
@@ -321,7 +329,9 @@ class Skeleton:
         context.metrics.before_scrape(refresh)
 
 
-def make_context(config: Config, name: str, instance: str, recorder: Recorder | None = None) -> Context:
+def make_context(
+    config: Config, name: str, instance: str, recorder: Recorder | None = None, keyring: Keyring | None = None
+) -> Context:
     """Return the context of a stage in a process of its own."""
     from common.bus.zmq_transport import ZmqTransport
 
@@ -336,9 +346,11 @@ def make_context(config: Config, name: str, instance: str, recorder: Recorder | 
         clock=clock,
         count=lambda event_name: events.labels(event_name).inc(),
     )
-    transport = ZmqTransport(loop, load_keyring(config, name, instance), log)
+    keyring = keyring or Keyring()
+    transport = ZmqTransport(loop, keyring, log)
     bus = Bus(config.router.run_dir, name, instance, loop, transport, log, recorder, places_of(config))
-    return Context(clock, loop, bus, metrics, log, int.from_bytes(os.urandom(8), "little"), recorder=recorder)
+    seed = int.from_bytes(os.urandom(8), "little")
+    return Context(clock, loop, bus, metrics, log, seed, recorder=recorder, keyring=keyring)
 
 
 def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder | None = None) -> int:
@@ -351,8 +363,9 @@ def run_stage(name: str, config: Config, instance: str = "0", recorder: Recorder
     raise_descriptor_limit()
     keep_freed_memory()
     take_precedence(stage_class(name).NICE)
+    keyring = load_keyring(config, name, instance)  # while this process may still read what root may
     missing = confine(stage_class(name), config) if os.geteuid() == 0 else []
-    context = make_context(config, name, instance, recorder)
+    context = make_context(config, name, instance, recorder, keyring)
     if missing:
         event(context.log, "not-confined", "warning", missing=" ".join(missing))
     stage = stage_class(name)(config, instance, context)

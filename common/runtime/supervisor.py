@@ -30,11 +30,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.bus.control import ControlError, ask
+from common.bus.keyring import KeyTrouble
 from common.config.changes import pinned
 from common.config.load import load
 from common.config.schema import Config
 from common.runtime.log import event
 from common.runtime.loop import Timer
+from common.runtime.ports import check_ports
 from common.runtime.processes import raise_descriptor_limit
 from common.runtime.recorder import Recorder
 from common.runtime.stage import (
@@ -120,7 +122,6 @@ class Supervisor:
         """Run until SIGTERM or SIGINT; return the exit status."""
         set_title("headrace")
         raise_descriptor_limit()
-        lock = lock_pid_file(Path(self.config.router.run_dir))
         try:
             with wake_on_signals(self._loop):
                 self._install_signals()
@@ -142,7 +143,6 @@ class Supervisor:
                 self._loop.run()
         finally:
             self.context.bus.close()
-            release_pid_file(Path(self.config.router.run_dir), lock)
         event(self.context.log, "stopped", reason=self._reason)
         return 0
 
@@ -280,12 +280,21 @@ class Supervisor:
             status = self._run(child.name, self.config, child.instance, child.recorder)
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
-                traceback.print_exc()
+                self._tell_why(child, error)
         finally:
             flush_output()
             os._exit(status)
+
+    def _tell_why(self, child: Child, error: BaseException) -> None:
+        """Say why this child ends: in one line where it could not start for want of something outside."""
+        is_outside = isinstance(error, KeyTrouble) or (isinstance(error, OSError) and error.filename)
+        if not is_outside or child.recorder.last_beat:
+            traceback.print_exc()
+            return
+        problem = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        event(self.context.log, "start-failed", "error", child=child.label, problem=problem)
 
     def _reap(self) -> None:
         self._leaving = [child for child in self._leaving if not _has_exited(child.pid)]
@@ -467,23 +476,25 @@ class Supervisor:
 def run_supervisor(config: Config) -> int:
     """Run all stages of a configuration until SIGTERM; return the exit status.
 
-    Raises AlreadyRunning when the run directory belongs to another supervisor, LookupError for a stage that is not
-    installed.
+    Raises AlreadyRunning when the run directory belongs to another supervisor, PortTrouble when the stages could not
+    listen where they are to, LookupError for a stage that is not installed.
     """
     plan = planned(config)
-    for name, _ in plan:
-        stage_class(name)
+    ports = [port for name, instance in plan for port in stage_class(name).places_to_listen(config, instance)]
+    run_dir = Path(config.router.run_dir)
+    lock = lock_pid_file(run_dir)
     try:
+        check_ports(dict.fromkeys(ports), config.router.user)
         return Supervisor(config, plan).run()
-    except AlreadyRunning as error:
-        print(error, file=sys.stderr)
-        return 1
+    finally:
+        release_pid_file(run_dir, lock)
 
 
 def lock_pid_file(run_dir: Path) -> int:
     """Write this process's number into the run directory and lock it; raise AlreadyRunning if somebody has it."""
     run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(run_dir / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # Not through a link: who may make files in the directory must not have us write elsewhere.
+    descriptor = os.open(run_dir / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -34,6 +34,7 @@ from common.kernels.scan import Options
 from common.runtime.forwarding import Forwarding
 from common.runtime.log import event
 from common.runtime.loop import Timer
+from common.runtime.ports import Port
 from common.runtime.processes import is_reserved
 from common.runtime.rights import CAP_NET_BIND_SERVICE
 from common.runtime.shrinking import Shrinking
@@ -74,6 +75,13 @@ class Speaker(Stage):
     name = "speaker"
     RIGHTS = (CAP_NET_BIND_SERVICE,)
     SOCKETS = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)  # netlink: to know its interfaces
+
+    @classmethod
+    def places_to_listen(cls, config: Config, instance: str) -> list[Port]:
+        is_shared = len(config.instances(cls.name)) > 1
+        key = "router.listen and router.port" if config.router.listen else "router.port"
+        ports = (Port(address, config.router.port, key, is_shared, is_patient=True) for address in _addresses(config))
+        return [*super().places_to_listen(config, instance), *ports]
 
     def __init__(self, config: Config, instance: str, context: Context):
         super().__init__(config, instance, context)
@@ -345,7 +353,7 @@ class Speaker(Stage):
                 self._handover = Handover(self.context.loop, self.config.router.run_dir, self.instance, self._take_over)
             except OSError as error:
                 event(self.context.log, "handover-failed", "error", problem=error)
-        for address in self.config.router.listen or ("0.0.0.0", "::"):
+        for address in _addresses(self.config):
             self._listen_at(address)
 
     def _listen_at(self, address: str) -> None:
@@ -677,6 +685,11 @@ def _is_behind(neighbor: Neighbor) -> bool:
         if not group.adj_rib_out.is_in_step(member):
             return True
     return False
+
+
+def _addresses(config: Config) -> tuple[str, ...]:
+    """Return the addresses to listen at: all of both families where none is named."""
+    return config.router.listen or ("0.0.0.0", "::")
 
 
 def _listening(config: Config) -> tuple:

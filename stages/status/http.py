@@ -22,20 +22,23 @@ class HttpServer:
     """Serves a WSGI application until closed."""
 
     def __init__(self, application, address: str):
-        """Open the port; raises OSError if it is taken. address: "host:port" or "[host]:port"."""
+        """Open the port; raises OSError with the address if it is taken. address: "host:port" or "[host]:port"."""
         host, port = split_address(address)
         self._sockets: dict[int, Any] = {}
         self._is_ending = threading.Event()
-        self._server = waitress.create_server(
-            application,
-            map=self._sockets,
-            host=host,
-            port=port,
-            threads=HTTP_THREADS,
-            connection_limit=MAX_CONNECTIONS,
-            channel_timeout=IDLE_S,
-            ident=None,
-        )
+        try:
+            self._server = waitress.create_server(
+                application,
+                map=self._sockets,
+                host=host,
+                port=port,
+                threads=HTTP_THREADS,
+                connection_limit=MAX_CONNECTIONS,
+                channel_timeout=IDLE_S,
+                ident=None,
+            )
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, address) from None
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 from common.bus.asking import asker
 from common.config.schema import Config
 from common.runtime.log import event
+from common.runtime.ports import Port
 from common.runtime.stage import Context, Stage
 from stages.status.gather import Gatherer
-from stages.status.http import HttpServer
+from stages.status.http import HttpServer, split_address
 from stages.status.picture import Pictures
 from stages.status.web import make_application
 
@@ -22,11 +23,18 @@ class StatusStage(Stage):
     name = "status"
     SOCKETS = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 
+    @classmethod
+    def places_to_listen(cls, config: Config, instance: str) -> list[Port]:
+        return [
+            *super().places_to_listen(config, instance),
+            Port(*split_address(config.status.listen), "status.listen"),
+        ]
+
     def __init__(self, config: Config, instance: str, context: Context):
         super().__init__(config, instance, context)
         router = config.router
         pictures = Pictures({"asn": router.asn, "router_id": router.router_id})
-        ask = asker(self.config, self.name, self.instance)
+        ask = asker(self.config, context.keyring)
         self.gatherer = Gatherer(router.run_dir, pictures, ask, declared=self.config.endpoints)
         self._server: HttpServer | None = None
 

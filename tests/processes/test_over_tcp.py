@@ -56,6 +56,18 @@ def file():
     shutil.rmtree(directory, ignore_errors=True)
 
 
+def _a_stage_that_cannot_start_again_says_so_in_a_line(file):
+    """Without its secret it says which and what to do, each time; with it again it starts."""
+    secret, log = file.parent / "keys" / "rib.secret", file.parent / "log"
+    secret.rename(secret.with_suffix(".away"))
+    assert call("restart", "rib.0", "--wait", "0", "--config", str(file)).returncode == 0
+    line = f'start-failed child=rib.0 problem="{secret}: there is none: `headrace keys new rib` makes one"'
+    until(lambda: line in log.read_text(), "the rib to say why it does not start")
+    assert "Traceback" not in log.read_text()
+    secret.with_suffix(".away").rename(secret)
+    until(lambda: call("health", "rib", "--config", str(file)).returncode == 0, "the rib to be back")
+
+
 def call(*words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "common.cli.main", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
@@ -68,6 +80,7 @@ def test_all_stages_come_into_step_and_an_operator_asks_from_elsewhere(file):
     far = ("--config", str(file), "--run-dir", str(file.parent / "nowhere"))
     routes = json.loads(call("show", "route", "192.0.2.0/24", "--json", *far).stdout)
     assert routes["prefix"] == "192.0.2.0/24"
+    _a_stage_that_cannot_start_again_says_so_in_a_line(file)
     (file.parent / "keys" / "operator.secret").unlink()
     refused = call("show", "route", "192.0.2.0/24", *far)
     assert refused.returncode == 1 and "headrace keys new operator" in refused.stderr

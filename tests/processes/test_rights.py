@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from common.bus.question import ask
+from common.bus.keyring import write_secret
+from common.bus.question import ask, new_keys
 from tests.processes.router import ROOT, free_port, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -27,19 +28,31 @@ originate = ["192.0.2.0/24"]
 [status]
 enabled = {has_status}
 listen = "127.0.0.1:{status_port}"
+[keys]
+directory = "{directory}/keys"
+[[endpoint]]
+stage = "speaker"
+bus = "tcp://127.0.0.1:{bus_port}"
+control = "tcp://127.0.0.1:{control_port}"
 """
 RIGHTS = {"speaker": 1 << 10}
 
 
 @pytest.fixture(params=["", 'user = "nobody"'], ids=["root", "nobody"])
 def statuses(request):
-    """Start a router; return /proc/PID/status of each stage."""
+    """Start a router; return /proc/PID/status of each stage. Their secrets are root's alone."""
     directory = Path(tempfile.mkdtemp(prefix="hr"))
     directory.chmod(0o755)
     file = directory / "headrace.toml"
     # The page imports some things late, from where another user may have no access on a developer's machine.
     more = {"user": request.param, "has_status": "false" if request.param else "true"}
-    file.write_text(CONFIGURATION.format(directory=directory, port=free_port(), status_port=free_port(), **more))
+    ports = {name: free_port() for name in ("port", "status_port", "bus_port", "control_port")}
+    text = CONFIGURATION.format(directory=directory, **ports, **more)
+    for stage in ("speaker", "policy", "rib", "exporter", "status"):
+        public, secret = new_keys()
+        write_secret(directory / "keys", stage, secret)
+        text += f'[[key]]\nname = "{stage}"\npublic = "{public.decode()}"\nrole = "{stage}"\n'
+    file.write_text(text)
     command = [sys.executable, "-m", "common.cli.main", "run", str(file)]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
