@@ -57,6 +57,9 @@ HEARTBEAT_MS = 2000
 SILENCE_MS = 6000
 HANDSHAKE_MS = 5000
 CONNECT_MS = 3000
+CALL_AGAIN_S = 1.0
+"""How long after a failure ZeroMQ is given to say that it goes on trying: where a key was refused, or who answered
+spoke another language, it gives up for good, though the next who listens there may be the right one."""
 NOBODY = Grant("", "")
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 HANDSHAKE_FAILED = (
@@ -389,6 +392,7 @@ class ZmqConnectPort:
     """A DEALER that belongs to one endpoint and reconnects by itself."""
 
     def __init__(self, loop: Loop, endpoint: str, on_frames, on_up, on_down, keyring: Keyring, log: Log):
+        self._loop = loop
         self._endpoint = endpoint
         self._log = log
         self._on_up = on_up
@@ -410,8 +414,9 @@ class ZmqConnectPort:
             self._socket.set(zmq.CURVE_PUBLICKEY, keyring.public)
             self._socket.set(zmq.CURVE_SECRETKEY, keyring.secret)
         self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILED
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | HANDSHAKE_FAILED
         )
+        self._calling: Timer | None = None
         self._queues = [
             _SocketQueue(loop, self._monitor, self._on_event),
             _SocketQueue(loop, self._socket, on_frames),
@@ -433,6 +438,7 @@ class ZmqConnectPort:
         return True
 
     def close(self) -> None:
+        self._expect_no_call()
         for queue in self._queues:
             queue.close()
         self._socket.disable_monitor()
@@ -440,12 +446,28 @@ class ZmqConnectPort:
 
     def _on_event(self, frames: list) -> None:
         what = parse_monitor_message([frame.bytes for frame in frames])["event"]
+        self._expect_no_call()
+        if what == zmq.EVENT_CONNECT_RETRIED:
+            return
         if what == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._on_up()
-        elif what & HANDSHAKE_FAILED:
+            return
+        self._calling = self._loop.call_later(CALL_AGAIN_S, self._call_again)
+        if what & HANDSHAKE_FAILED:
             event(self._log, "link-refused", "warning", endpoint=self._endpoint)
         else:
             self._on_down()
+
+    def _expect_no_call(self) -> None:
+        if self._calling is not None:
+            self._calling.cancel()
+            self._calling = None
+
+    def _call_again(self) -> None:
+        """Connect anew: ZeroMQ does not, nor does it say so."""
+        with contextlib.suppress(zmq.ZMQError):  # there may be nothing left to be taken back
+            self._socket.disconnect(self._endpoint)
+        self._socket.connect(self._endpoint)
 
 
 # ---- tcp and keys -------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def _refusal(port: Port, user: str | None) -> int:
     is_any = not port.address
     host = port.address or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port.number, flags=socket.AI_NUMERICHOST)[0]
+        family, _, _, _, place = socket.getaddrinfo(host.encode(), port.number, flags=socket.AI_NUMERICHOST)[0]
         with _socket_of(family, user if port.is_shared else None) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if port.is_shared:

@@ -4,13 +4,18 @@ import contextlib
 import ctypes
 import io
 import itertools
+import mmap
 import os
+import resource
 import signal
 import subprocess
 import time
 import traceback
 from pathlib import Path
 
+import numpy as np
+
+from common.bus import zmq_transport
 from common.bus.bus import Bus
 from common.bus.keyring import load_keyring, write_secret
 from common.bus.places import places_of
@@ -39,6 +44,34 @@ stage = "speaker"
 bus = "tcp://10.99.0.1:7700"
 control = "tcp://10.99.0.1:7701"
 """
+
+
+class Board:
+    """Numbers that all processes of a test see and may change."""
+
+    NAMES = ("turns", "changes", "octets", "most_octets", "is_final", "batches", "downs", "ups")
+
+    def __init__(self):
+        self._numbers = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), dtype=np.int64)
+
+    def __getitem__(self, name: str) -> int:
+        return int(self._numbers[self.NAMES.index(name)])
+
+    def __setitem__(self, name: str, number: int) -> None:
+        self._numbers[self.NAMES.index(name)] = number
+
+    def count_up(self, name: str, by: int = 1) -> None:
+        self[name] += by
+
+    def note_memory(self) -> None:
+        """Note the memory this process has, and the most it has had."""
+        self["octets"] = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        self["most_octets"] = max(self["most_octets"], self["octets"])
+
+
+def bear_little_silence() -> None:
+    """Have this process take a connection for cut sooner than is usual."""
+    zmq_transport.HEARTBEAT_MS, zmq_transport.SILENCE_MS = 200, 1000
 
 
 class Machines:
@@ -135,9 +168,4 @@ class Station:
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert time.monotonic() < deadline, f"not in time; log:\n{self.stream.getvalue()}"
-            self.loop.turn(0.05)
-
-    def run_for(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
             self.loop.turn(0.05)

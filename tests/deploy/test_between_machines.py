@@ -1,32 +1,33 @@
 """The bus between machines: only those with a key and the right to a channel get anything; a cut loses nothing."""
 
 import contextlib
-import mmap
 import os
 import resource
 import shutil
 import signal
 import socket
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from common.bus import zmq_transport
+from common.bus.follower import CREDIT
 from common.bus.keyring import Keyring, KeyTrouble, load_keyring
 from common.bus.question import Curve, ask_at, new_keys
 from common.bus.threshold import MAX_STRANGERS
 from common.bus.zmq_transport import ZmqTransport
 from common.runtime.log import Log
 from common.runtime.loop import Loop
-from tests.deploy.between_machines import DEADLINE_S, SERVER, Machines, Station
+from tests.deploy.between_machines import DEADLINE_S, SERVER, Board, Machines, Station, bear_little_silence
 from tests.unit.bus.conftest import CHANNEL, Copy, Owner
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and iproute2")
 N_ROWS = 20_000
+FINAL = 99_999
+ROW_OCTETS = 17  # of RouteChanges, at least
 N_STRANGERS, N_AT_ONCE = 2000, 100
 BUS, CONTROL = f"tcp://{SERVER}:7700", f"tcp://{SERVER}:7701"
 
@@ -41,9 +42,9 @@ def machines():
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def serve(config, n_rows=N_ROWS, churn_s=0.0, on_turn=lambda: None):
-    """Be the speaker: a table, which changes for a while, then stays."""
-    station = Station(config, "speaker")
+def serve(config, board=None, *, n_rows=N_ROWS, is_changing=False):
+    """Be the speaker: a table that stays; or one that changes as fast as it can until the board has it final."""
+    station, board = Station(config, "speaker"), board or Board()
     owner = Owner(station.bus, capacity_power=16)
     rows = np.arange(1, n_rows + 1, dtype=np.uint32)
     owner.values[rows] = 7
@@ -51,32 +52,39 @@ def serve(config, n_rows=N_ROWS, churn_s=0.0, on_turn=lambda: None):
     owner.journal.append(rows)
     counts = station.log.counts
     station.bus.control({"counts": lambda question: {"counts": counts}, "status": lambda question: {}})
-    value, until = 8, time.monotonic() + churn_s
+    value = 8
     while True:
-        station.loop.turn(0.02)
-        on_turn()
-        if time.monotonic() < until:
-            changed = rows[:: 1 + value % 97].copy()
-            owner.values[changed] = value
-            owner.journal.append(changed)
-            value += 1
-        elif churn_s and value > 0:
-            owner.values[rows] = 99_999
-            owner.journal.append(rows)
-            value = churn_s = 0
+        station.loop.turn(0.0 if is_changing else 0.02)
+        board["turns"] += 1
+        if not is_changing:
+            continue
+        is_changing = not board["is_final"]
+        value = value + 1 if is_changing else FINAL
+        changed = rows[:: 1 + value % 3].copy() if is_changing else rows
+        owner.values[changed] = value
+        owner.journal.append(changed)
+        board["changes"] += len(changed)
+        board.note_memory()
 
 
-def follow(config, keyring=None, *, until=lambda copy, log: len(copy.values) == N_ROWS, seconds=0.0, stage="policy"):
-    """Be a reader until it has everything; or for some seconds, in which it must be given nothing."""
-    station = Station(config, stage, keyring)
-    copy = Copy()
+def follow(config, keyring=None, *, until=lambda copy, log: len(copy.values) == N_ROWS, stage="policy"):
+    """Be a reader until it has everything."""
+    station, copy = Station(config, stage, keyring), Copy()
     station.bus.follow("speaker", "0", CHANNEL, copy.handle)
-    if seconds:
-        station.run_for(seconds)
-        assert not copy.batches and not station.bus.followers()[0].is_in_step
-    else:
-        station.run_until(lambda: until(copy, station.log))
-    return station
+    station.run_until(lambda: until(copy, station.log))
+
+
+def follow_in_vain(config, is_refused, *, stage="policy"):
+    """Be a reader until `is_refused(follower, events)`, who must be given nothing until then."""
+    station, copy = Station(config, stage), Copy()
+    follower = station.bus.follow("speaker", "0", CHANNEL, copy.handle)
+    station.run_until(lambda: is_refused(follower, station.log.counts))
+    assert not copy.batches and not follower.is_in_step
+
+
+def is_cut_off(follower, events) -> bool:
+    """Tell whether a reader has been cut off, not once by chance."""
+    return events.get("link-refused", 0) >= 2
 
 
 def counts_of(machines, config) -> dict:
@@ -100,8 +108,8 @@ def test_a_reader_whose_key_is_not_accepted_gets_nothing(machines):
     config = machines.configuration("a", speaker="speaker")
     machines.start("a", lambda: serve(config))
     strange = machines.configuration("b", speaker="speaker", policy="policy")
-    assert machines.result(machines.start("b", lambda: follow(strange, seconds=2.0))) == 0
-    assert counts_of(machines, config)["stranger-refused"] >= 1
+    assert machines.result(machines.start("b", lambda: follow_in_vain(strange, is_cut_off))) == 0
+    assert counts_of(machines, config)["stranger-refused"] >= 2
 
 
 def test_a_reader_without_a_key_gets_nothing(machines):
@@ -130,7 +138,7 @@ def test_a_reader_without_a_key_gets_nothing(machines):
 
     assert machines.result(machines.start("b", plain)) == 0
     machines.result(machines.start("b", shout))
-    assert counts_of(machines, config)["handshake-failed"] >= 1
+    wait_until(lambda: counts_of(machines, config).get("handshake-failed"), "the failure to be counted")
     assert "bus-garbage" not in counts_of(machines, config)
 
 
@@ -141,7 +149,11 @@ def test_a_key_without_the_right_is_told_so(machines):
     roles = {"speaker": "speaker", "exporter": "exporter", "watcher": "monitor", "boss": "operator"}
     config, there = machines.configuration("a", **roles), machines.configuration("b", **roles)
     machines.start("a", lambda: serve(config))
-    assert machines.result(machines.start("b", lambda: follow(there, seconds=2.0, stage="exporter"))) == 0
+    told = "the key exporter (exporter) may not follow"
+    in_vain = machines.start(
+        "b", lambda: follow_in_vain(there, lambda it, _: told in (it.refused or ""), stage="exporter")
+    )
+    assert machines.result(in_vain) == 0
     counts = counts_of(machines, config)
     assert counts["reader-refused"] >= 1 and "stranger-refused" not in counts
 
@@ -161,6 +173,46 @@ def test_a_key_without_the_right_is_told_so(machines):
     assert machines.result(machines.start("b", questions)) == 0
 
 
+def refuse(machines, board) -> None:
+    """Be the speaker as it was before the key of policy was made known to it."""
+    zmq_transport.event = lambda log, name, *more, **fields: board.count_up("downs", name == "stranger-refused")
+    serve(machines.configuration("a", speaker="speaker"))
+
+
+def shout(machines, board) -> None:
+    """Be something that answers whoever calls at the speaker's port, in no language of ZeroMQ."""
+    with socket.create_server((SERVER, 7700)) as server:
+        while True:
+            with server.accept()[0] as caller:
+                board.count_up("downs")
+                caller.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n" * 100)
+
+
+def serve_plainly(machines, board) -> None:
+    """Be somebody at the speaker's port who speaks ZeroMQ and knows nothing of keys."""
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        monitor = router.get_monitor_socket(zmq.EVENT_ACCEPTED)
+        router.bind(BUS)
+        while monitor.recv_multipart():
+            board.count_up("downs")
+
+
+@pytest.mark.parametrize("first", [refuse, shout, serve_plainly])
+def test_who_was_refused_comes_in_when_it_may(machines, board, first):
+    """A key accepted later, or the right one at a port at last, is found by those who had been turned away."""
+    machines.new_key("b", "policy")
+    roles = {"speaker": "speaker", "policy": "policy"}
+    former = machines.start("a", lambda: first(machines, board))
+    reader = machines.start("b", lambda: follow(machines.configuration("b", **roles)))
+    wait_until(lambda: board["downs"] >= 2, "the reader to be turned away, and to come again")
+    os.kill(former, signal.SIGKILL)
+    machines.result(former)
+    machines.start("a", lambda: serve(machines.configuration("a", **roles)))
+    assert machines.result(reader) == 0
+
+
 def key_of(config, name: str) -> dict:
     from common.bus.keyring import named_keyring
 
@@ -168,26 +220,62 @@ def key_of(config, name: str) -> dict:
     return {"public": keyring.public, "secret": keyring.secret}
 
 
-def test_a_cut_under_load_loses_nothing(machines, tmp_path):
-    """While the table changes the cable is cut for longer than silence is borne; after it the reader has all."""
+@pytest.fixture
+def board():
+    return Board()
+
+
+def start_changing(machines, board) -> int:
+    """Start an owner whose table changes and a reader that waits for its final state; return the reader's process."""
     machines.new_key("b", "policy")
     roles = {"speaker": "speaker", "policy": "policy"}
-    progress, silence = tmp_path / "progress", tmp_path / "silence"
-    machines.start("a", lambda: serve(machines.configuration("a", **roles), churn_s=14))
+
+    def change():
+        bear_little_silence()
+        serve(machines.configuration("a", **roles), board, is_changing=True)
 
     def is_final(copy: Copy, log: Log) -> bool:
-        (progress if not log.counts.get("link-down") else silence).write_text(str(len(copy.batches)))
-        return len(copy.values) == N_ROWS and set(copy.values.values()) == {99_999}
+        board["batches"] += len(copy.batches)
+        copy.batches.clear()
+        board["downs"], board["ups"] = log.counts.get("link-down", 0), log.counts.get("link-up", 0)
+        return len(copy.values) == N_ROWS and set(copy.values.values()) == {FINAL}
 
     def read():
-        station = follow(machines.configuration("b", **roles), until=is_final)
-        assert station.log.counts["link-down"] >= 1 and station.log.counts["link-up"] >= 2
+        bear_little_silence()
+        follow(machines.configuration("b", **roles), until=is_final)
 
+    machines.start("a", change)
     reader = machines.start("b", read)
-    wait_until(lambda: progress.exists() and int(progress.read_text() or 0) >= 20, "20 batches")
+    wait_until(lambda: board["batches"] >= 20, "20 batches")
+    return reader
+
+
+def test_a_cut_under_load_loses_nothing(machines, board):
+    """While the table changes the cable is cut for longer than silence is borne; after it the reader has all."""
+    reader = start_changing(machines, board)
     machines.cut()
-    wait_until(silence.exists, "the reader to bear the silence no longer")
+    wait_until(lambda: board["downs"] >= 1, "the reader to bear the silence no longer")
+    n_batches = board["batches"]
     machines.mend()
+    wait_until(lambda: board["ups"] >= 2 and board["batches"] > n_batches, "the reader to be told more")
+    board["is_final"] = 1
+    assert machines.result(reader) == 0
+
+
+def test_memory_is_bounded_while_a_reader_is_cut_off(machines, board):
+    """Before the silence is noticed and after, an owner keeps a position: no more octets than a reader's credit wait.
+
+    What changes meanwhile would be hundreds of times that much, and would fill the machine's memory in a minute.
+    """
+    reader = start_changing(machines, board)
+    machines.cut()
+    before, n_before = board["octets"], board["changes"]
+    board["most_octets"] = 0
+    wait_until(lambda: board["downs"] >= 1, "the reader to bear the silence no longer")
+    wait_until(lambda: (board["changes"] - n_before) * ROW_OCTETS > 400 * CREDIT, "many changes")
+    assert board["most_octets"] - before < 4 * CREDIT
+    machines.mend()
+    board["is_final"] = 1
     assert machines.result(reader) == 0
 
 
@@ -233,7 +321,7 @@ def test_a_stage_that_needs_a_key_and_has_none_is_told_how_to_make_one(machines)
         load_keyring(machines.configuration("a", speaker="speaker"), "policy", "0")
 
 
-def test_strangers_by_the_thousand_take_neither_descriptors_nor_the_way_in(machines, tmp_path):
+def test_strangers_by_the_thousand_take_neither_descriptors_nor_the_way_in(machines, board, tmp_path):
     """Of 2,000 that connect and say nothing a few hundred are let in at a time; who has a key gets the table.
 
     They come a hundred at a time: those that the kernel took in before the owner had a turn are beside the limit.
@@ -241,14 +329,10 @@ def test_strangers_by_the_thousand_take_neither_descriptors_nor_the_way_in(machi
     machines.new_key("b", "policy")
     roles = {"speaker": "speaker", "policy": "policy"}
     config, ready = machines.configuration("a", **roles), tmp_path / "ready"
-    turns = np.frombuffer(mmap.mmap(-1, 8), dtype=np.int64)  # shared by the processes
-
-    def take_turn():
-        turns[0] += 1
 
     def impatient():
         zmq_transport.HANDSHAKE_MS = 1000
-        serve(config, on_turn=take_turn)
+        serve(config, board)
 
     def crowd():
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -258,8 +342,8 @@ def test_strangers_by_the_thousand_take_neither_descriptors_nor_the_way_in(machi
             each.setblocking(False)
             each.connect_ex((SERVER, 7700))
             if number % N_AT_ONCE == 0:
-                wanted = turns[0] + 3
-                wait_until(lambda wanted=wanted: turns[0] >= wanted, "the owner's next turns")
+                wanted = board["turns"] + 3
+                wait_until(lambda wanted=wanted: board["turns"] >= wanted, "the owner's next turns")
         ready.touch()
         signal.pause()
 
