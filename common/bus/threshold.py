@@ -73,7 +73,7 @@ def _listening(endpoint: str) -> socket.socket:
             family = socket.AF_INET6 if is_dual else socket.AF_INET
             return socket.create_server(("", int(port)), family=family, backlog=BACKLOG, dualstack_ipv6=is_dual)
         flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
-        family, _, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM, flags=flags)[0]
+        family, _, _, _, address = socket.getaddrinfo(host.encode(), int(port), type=socket.SOCK_STREAM, flags=flags)[0]
         return socket.create_server(address, family=family, backlog=BACKLOG)
     except socket.gaierror as error:
         raise OSError(errno.EADDRNOTAVAIL, error.strerror, endpoint) from None
