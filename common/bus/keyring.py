@@ -18,8 +18,8 @@ from common.config.bus import is_loopback, key_name
 from common.config.schema import STAGES, Config
 
 READING = frozenset(
-    "status metrics memory schema neighbors neighbor received advertised lookup route routes summary explain nexthops "
-    "refused accepted".split()
+    "status metrics memory schema neighbors neighbor received advertised lookup prefixes route routes routes-of "
+    "summary explain nexthops refused accepted".split()
 )
 """Questions that change nothing."""
 

@@ -11,7 +11,7 @@ import difflib
 import ipaddress
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from common.config import Config
 
 DEFAULT_RUN_DIR = "/run/headrace"
-PAGE = 1000
 TIMEOUT_S = 5.0
 REFUSED = 1
 KEY_VARIABLE = "HEADRACE_KEY"
@@ -138,19 +137,6 @@ class Router:
             keyring = self.keyring()
             curve = Curve(keyring.public, keyring.secret, keyring.servers.get(endpoint, b""))
         return ask_at(endpoint, question, TIMEOUT_S, curve, **arguments)
-
-    def pages(self, stage: str, question: str, instance: str, limit: int | None, **arguments: Any) -> Iterator[dict]:
-        """Yield the rows of a long answer, at most `limit`."""
-        after, n_left = None, limit
-        while n_left is None or n_left > 0:
-            size = PAGE if n_left is None else min(PAGE, n_left)
-            answer = self.ask(stage, question, instance, after=after, limit=size, **arguments)
-            rows = answer["routes"]
-            yield from rows
-            n_left = None if n_left is None else n_left - len(rows)
-            after = answer.get("next")
-            if after is None:
-                return
 
 
 def _as_address(text: str) -> str:

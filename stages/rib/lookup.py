@@ -13,12 +13,12 @@ import numpy as np
 from common.bgp.attributes import describe_set
 from common.bgp.constants import Family
 from common.bgp.decision import CHOSEN_WORDS, LOST_WORDS, Step
+from common.bgp.prefixes import Prefixes, covering, prefix_text
 from common.bus.control import ControlError, n_on_page
 from stages.rib.loc_rib import LocRib
 
 # Rows looked at for one page.
 SCAN_ROWS = 1 << 16
-MASK64 = (1 << 64) - 1
 
 
 class Lookup:
@@ -49,7 +49,7 @@ class Lookup:
             return {"prefix": str(network), "candidates": [], "reason": CHOSEN_WORDS[Step.NONE]}
         rows, lost, decided = table.explain(row)
         return {
-            "prefix": prefix_text(table, row),
+            "prefix": _text(table, row),
             "candidates": [
                 {
                     **_describe(table, candidate),
@@ -72,26 +72,63 @@ class Lookup:
             raise ControlError(f"{label:.40} is not asked for")
         table = self._loc_ribs[family]
         rows, following = _chosen_rows(table, max(int(first), 1), question.get("limit"))
-        routes = [
-            {
-                "prefix": prefix_text(table, row),
-                **_describe(table, int(table.decision.best[row])),
-                "why": CHOSEN_WORDS[Step(int(table.decision.reason[row]))],
-            }
-            for row in rows.tolist()
-        ]
+        routes = [self._chosen(table, row) for row in rows.tolist()]
         if following is not None:
             return {"routes": routes, "next": [family.label, following]}
         position = families.index(family) + 1
         return {"routes": routes, "next": [families[position].label, 1] if position < len(families) else None}
 
+    def prefixes(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return which prefixes have a chosen path: {family, within?, after?} -> {hi, lo, length, next}.
 
-def prefix_text(table: LocRib, row: int) -> str:
+        In no order, as many as there are among the rows of one slice; see Prefixes.pack for the form.
+        """
+        table = self._loc_ribs[Family.named(question["family"])]
+        first = max(int(question.get("after") or 1), 1)
+        end = min(first + SCAN_ROWS, table.prefixes.row_limit)
+        rows = first + np.flatnonzero(table.decision.best[first:end])
+        found = Prefixes(*table.prefixes.columns_of(rows.astype(np.uint32)))
+        found = found.within(_within(question, table.family))
+        return found.pack() | {"next": end if end < table.prefixes.row_limit else None}
+
+    def of_prefixes(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the chosen routes of some prefixes: {family, prefixes} -> {routes, places, next}.
+
+        `places` says for each route which of the prefixes it has, `next` how many were looked at if that is not all.
+        """
+        table = self._loc_ribs[Family.named(question["family"])]
+        rows = table.prefixes.find(*Prefixes.unpack(question["prefixes"]))
+        best = table.decision.best.take(rows)
+        n_done = n_on_page(None, (len(_octets(table, path)) if path else 0 for path in best.tolist()))
+        places = np.flatnonzero(best[:n_done])
+        return {
+            "routes": [self._chosen(table, row) for row in rows[places].tolist()],
+            "places": places.tolist(),
+            "next": n_done if n_done < len(rows) else None,
+        }
+
+    def _chosen(self, table: LocRib, row: int) -> dict[str, Any]:
+        return {
+            "prefix": _text(table, row),
+            **_describe(table, int(table.decision.best[row])),
+            "why": CHOSEN_WORDS[Step(int(table.decision.reason[row]))],
+        }
+
+
+def _text(table: LocRib, row: int) -> str:
     """Return the prefix of a row as text."""
-    one = np.array([row], np.uint32)
-    address = int(table.prefixes.hi(one)[0]) << 64 | int(table.prefixes.lo(one)[0])
-    length = int(table.prefixes.length(one)[0])
-    return str(IPv6Network((address, length)) if table.family.is_wide else IPv4Network((address >> 96, length)))
+    hi, lo, length = table.prefixes.columns_of(np.array([row], np.uint32))
+    return prefix_text(int(hi[0]), int(lo[0]) if len(lo) else 0, int(length[0]), table.family.is_wide)
+
+
+def _within(question: dict[str, Any], family: Family) -> IPv4Network | IPv6Network | None:
+    """Return the network that is asked for; raise ControlError if it is none, or of another family."""
+    if question.get("within") is None:
+        return None
+    network, _ = _network(question["within"])
+    if (network.version == 6) != family.is_wide:
+        raise ControlError(f"{network} is no prefix of {family}")
+    return network
 
 
 def _network(text: Any) -> tuple[IPv4Network | IPv6Network, bool]:
@@ -103,14 +140,7 @@ def _network(text: Any) -> tuple[IPv4Network | IPv6Network, bool]:
 
 def _find(table: LocRib, network: IPv4Network | IPv6Network, is_address: bool) -> int:
     """Return the row of a prefix, or of the longest one with a chosen path that covers an address; 0 for none."""
-    lengths = range(network.prefixlen, -1, -1) if is_address else [network.prefixlen]
-    covering = [network.supernet(new_prefix=length) for length in lengths]
-    addresses = [int(each.network_address) << (128 - each.max_prefixlen) for each in covering]
-    rows = table.prefixes.find(
-        np.array([address >> 64 for address in addresses], np.uint64),
-        np.array([address & MASK64 for address in addresses] if table.family.is_wide else [], np.uint64),
-        np.array(lengths, np.uint8),
-    )
+    rows = table.prefixes.find(*Prefixes.of(reversed(covering(network)) if is_address else [network]))
     rows = rows[table.decision.best[rows] != 0] if is_address else rows[rows != 0]
     return int(rows[0]) if len(rows) else 0
 

@@ -263,6 +263,8 @@ class Rib(Stage):
         return {
             "route": lookup.route,
             "routes": lookup.routes,
+            "prefixes": lookup.prefixes,
+            "routes-of": lookup.of_prefixes,
             "accepted": lambda question: lookup.accepted(question) | {"is_current": self._is_current()},
             "summary": lambda question: self.status(),
         }

@@ -63,10 +63,6 @@ def router(tmp_path, monkeypatch):
 
     def answer(self, stage, question, instance="0", **arguments):
         asked.append((stage, question, arguments))
-        if question in ("routes", "received", "advertised"):
-            first = (arguments["after"] or [0])[0]
-            rows = [{"prefix": f"10.{n}.0.0/16"} for n in range(first, min(first + arguments["limit"], 3))]
-            return {"routes": rows, "next": [first + len(rows)] if first + len(rows) < 3 else None}
         if arguments.get("name", "transit-a") != "transit-a":
             return "no neighbor"
         return copy.deepcopy(ANSWERS.get((stage, question), "no answer"))
@@ -124,23 +120,6 @@ def test_route_shows_what_policy_refuses(router):
     }
     explained = [arguments for _, question, arguments in asked if question == "explain"]
     assert [source["name"] for source in explained[0]["sources"]] == ["transit-c"]
-
-
-def test_routes_come_in_pages(router):
-    """`show routes` asks on until the last page, and no further than --limit."""
-    call, asked = router
-    assert len(call("routes", "--json").output.splitlines()) == 3
-    asked.clear()
-    assert len(call("routes", "--json", "--limit", "2").output.splitlines()) == 2
-    assert [arguments["limit"] for _, _, arguments in asked] == [2]
-
-
-def test_received_asks_the_speaker(router):
-    """`show routes --received` asks the speaker that holds the session."""
-    call, asked = router
-    assert call("routes", "--received", "transit-a").exit_code == 0
-    assert ("speaker", "received") in [(stage, question) for stage, question, _ in asked]
-    assert call("routes", "--received", "a", "--advertised", "b").exit_code == 2
 
 
 def test_stages(router):

@@ -8,7 +8,9 @@ import pytest
 from common.bgp.attributes import encode_set
 from common.bgp.constants import NONE, Family
 from common.bgp.decision import Step
+from common.bgp.prefixes import Prefixes
 from common.bus.batch import SNAPSHOT_BEGIN, SNAPSHOT_END, Batch, decode, encode
+from common.bus.control import ControlError
 from common.bus.schema import BestChanges, NextHopChanges, RouteChanges
 from stages.rib.feed import Feed, Work
 from stages.rib.loc_rib import LocRib
@@ -311,6 +313,48 @@ def test_pages_have_every_route_once():
             break
     assert sorted(found) == sorted(prefixes)
     assert 1 <= min(sizes) and max(sizes) <= 100
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 1 << 16])
+@pytest.mark.parametrize("within", [None, "10.0.0.0/15", "10.0.9.0/24", "11.0.0.0/8"])
+def test_prefixes_a_slice_at_a_time(monkeypatch, n_rows, within):
+    """Each prefix that has a chosen path is told once, and nothing that is not within what is asked for."""
+    monkeypatch.setattr("stages.rib.lookup.SCAN_ROWS", n_rows)
+    table = Table()
+    prefixes = [f"10.{n // 16}.{n % 16}.0/24" for n in range(60)]
+    table.handle([(prefix, A, SHORT) for prefix in prefixes])
+    table.handle([(prefix, A, None) for prefix in prefixes[::7]])
+    lookup = Lookup({Family.IPV4_UNICAST: table.loc_rib})
+    found, after, n_pages = [], None, 0
+    while not n_pages or after is not None:
+        page = lookup.prefixes({"family": "ipv4-unicast", "within": within, "after": after})
+        columns = Prefixes.unpack(page)
+        found += [ipaddress.ip_network((int(h) >> 32, int(n))) for h, n in zip(columns.hi, columns.length, strict=True)]
+        after, n_pages = page["next"], n_pages + 1
+    wanted = [ipaddress.ip_network(prefix) for n, prefix in enumerate(prefixes) if n % 7]
+    wanted = [each for each in wanted if within is None or each.subnet_of(ipaddress.ip_network(within))]
+    assert sorted(found) == wanted and n_pages == -(-60 // n_rows)
+
+
+def test_routes_of_prefixes():
+    """Of those that have a chosen path, with the place of each; large sets are left for another answer."""
+    table = Table()
+    large = attributes(64610, communities=list(range(16000)))
+    table.handle([(P, A, SHORT), (Q, B, large), ("10.9.0.0/16", B, LONG)])
+    lookup = Lookup({Family.IPV4_UNICAST: table.loc_rib})
+
+    def ask(*wanted: str) -> tuple:
+        packed = Prefixes.of(map(ipaddress.ip_network, wanted)).pack()
+        answer = lookup.of_prefixes({"family": "ipv4-unicast", "prefixes": packed})
+        return [(route["prefix"], route["neighbor"]) for route in answer["routes"]], answer["places"], answer["next"]
+
+    assert ask("10.9.0.0/16", "1.0.0.0/8", P) == ([("10.9.0.0/16", B), (P, A)], [0, 2], None)
+    assert ask(P, Q, "10.9.0.0/16") == ([(P, A)], [0], 1)
+    assert ask(Q, "10.9.0.0/16") == ([(Q, B)], [0], 1)
+    assert ask("1.0.0.0/8") == ([], [], None)
+    assert ask(*["1.0.0.0/8"] * 150, P)[2] == 100
+    with pytest.raises(ControlError):
+        lookup.prefixes({"family": "ipv4-unicast", "within": "2001:db8::/32"})
 
 
 def test_sizes_of_rows():

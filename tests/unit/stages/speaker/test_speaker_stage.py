@@ -9,6 +9,7 @@ import pytest
 from common.bgp.capabilities import Capabilities
 from common.bgp.constants import NONE, CeaseSubcode, Family
 from common.bgp.messages import KEEPALIVE, Open, RouteRefresh, encode_message
+from common.bgp.prefixes import Prefixes, prefix_text
 from common.bgp.session import SEND_HOLD_TIME_S, State
 from common.kernels import pack
 from stages.speaker.intake import MESSAGES_PER_TURN
@@ -502,13 +503,71 @@ def test_answers_about_neighbors_and_routes(router):
     rest = router.ask("received", neighbor="a", family="ipv4-unicast", limit=3, after=page["next"])
     assert [row["prefix"] for row in page["routes"] + rest["routes"]] == [f"10.1.{i}.0/24" for i in range(5)]
     assert rest["next"] is None and page["routes"][0]["as_path"] == "64601 1"
-    within = router.ask("received", neighbor="a", prefix="10.1.2.0/23")
-    assert [row["prefix"] for row in within["routes"]] == ["10.1.2.0/24", "10.1.3.0/24"]
     told = router.ask("advertised", neighbor="a")
     assert [row["prefix"] for row in told["routes"]] == ["10.5.0.0/24"]
     assert [row["neighbor"] for row in router.ask("lookup", prefix="10.1.4.0/24")["routes"]] == ["a"]
     assert "no neighbor" in router.ask("neighbor", name="nobody")["error"]
     assert router.ask("neighbor", name="a")["tables"]["ipv4-unicast"]["in_step"]
+
+
+def prefixes_of(router, table: str, **more) -> list[str]:
+    """Return the prefixes that are told of a table of neighbor a, of all slices, in order."""
+    pages, after = [], None
+    question = {"neighbor": "a", "table": table, "family": "ipv4-unicast", **more}
+    while not pages or after is not None:
+        pages.append(router.ask("prefixes", after=after, **question))
+        after = pages[-1]["next"]
+    columns = (row for page in map(Prefixes.unpack, pages) for row in zip(page.hi, page.length, strict=True))
+    return [prefix_text(int(high), 0, int(length), is_wide=False) for high, length in sorted(columns)]
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 1000])
+def test_prefixes_and_their_routes(router, monkeypatch, n_rows):
+    """Which prefixes there are, a slice at a time, all or within one, and the routes of some: received, and told."""
+    monkeypatch.setattr("stages.speaker.lookup.SCAN_ROWS", n_rows)
+    told = {f"11.{i}.0.0/16": PATH_B for i in range(4)}
+    for prefix, octets in told.items():
+        router.exporter.put(prefix, octets, source="b")
+    peer, other = router.peer("a").open(), router.peer("b").open()
+    other.send(update({"10.1.3.0/24": PATH_B, "12.0.0.0/8": PATH_B}))
+    peer.send(update({f"10.1.{i}.0/24": PATH_A for i in range(5)}))
+    peer.send(update({"10.1.4.0/24": None}))
+    router.run_until(lambda: len(router.reader.prefixes("a")) == 4 and len(router.reader.prefixes("b")) == 2)
+    update_of(peer)
+    router.run_until_quiet()
+    assert prefixes_of(router, "received") == [f"10.1.{i}.0/24" for i in range(4)]
+    assert prefixes_of(router, "received", within="10.1.2.0/23") == ["10.1.2.0/24", "10.1.3.0/24"]
+    assert prefixes_of(router, "advertised") == list(told)
+    assert prefixes_of(router, "advertised", within="11.2.0.0/15") == ["11.2.0.0/16", "11.3.0.0/16"]
+    wanted = ["10.1.4.0/24", "10.1.3.0/24", "11.1.0.0/16", "12.0.0.0/8", "10.1.0.0/24"]
+    question = {"neighbor": "a", "family": "ipv4-unicast", "prefixes": Prefixes.of(map(ip_network, wanted)).pack()}
+    answer = router.ask("routes-of", table="received", **question)
+    assert [(route["prefix"], route["neighbor"]) for route in answer["routes"]] == [(wanted[1], "a"), (wanted[4], "a")]
+    assert answer["places"] == [1, 4] and answer["next"] is None and answer["routes"][0]["as_path"] == "64601 1"
+    answer = router.ask("routes-of", table="advertised", **question)
+    assert [route["prefix"] for route in answer["routes"]] == ["11.1.0.0/16"] and answer["places"] == [2]
+    router.exporter.put("11.1.0.0/16", None)
+    router.run_until(lambda: "11.1.0.0/16" not in prefixes_of(router, "advertised"))
+    assert router.ask("routes-of", table="advertised", **question)["routes"] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"table": "x"},
+        {"within": "2001:db8::/32"},
+        {"within": "x"},
+        {"family": "x"},
+        {"neighbor": "x"},
+        {"prefixes": {"hi": b"1", "lo": b"", "length": b""}},
+        {"prefixes": {"hi": bytes(8), "lo": b"", "length": b""}},
+    ],
+)
+def test_questions_about_prefixes_that_make_no_sense(router, wrong):
+    """Each is answered with an error, and the stage goes on."""
+    question = {"table": "received", "neighbor": "a", "family": "ipv4-unicast", "ask": ""} | wrong
+    del question["ask"]
+    assert router.ask("routes-of" if "prefixes" in wrong else "prefixes", **question)["error"]
 
 
 def test_metrics_are_read_from_the_tables(router):
