@@ -19,6 +19,7 @@ WORDS = {
     SHARE: "each rib starts anew with its share; sessions and routes stay",
     RESTART: "only at the next start",
 }
+SHARED_SHOWN = 4  # of what two lists have in common
 PLACES = {"endpoint": "endpoints", "key": "public_keys"}  # fields of what is only taken at the start, by section
 # Which stage takes a key of a section only at its start; of the others the whole router.
 RESTARTED = {"fib": "fib", "status": "status"}
@@ -127,7 +128,21 @@ def _between(section: type, before: Any, after: Any, path: str, sessions: tuple[
             continue
         cost = LIVE if entry.change == SESSION and not sessions else entry.change
         told = sessions if cost == SESSION else ()
-        yield Change(f"{path}.{name}", *map(_text, values), cost, told)
+        yield Change(f"{path}.{name}", *_texts(*values), cost, told)
+
+
+def _texts(before: Any, after: Any) -> tuple[str, str]:
+    """Return two values as text; of long lists what both have is counted, not told."""
+    if not (isinstance(before, tuple) and isinstance(after, tuple)):
+        return _text(before), _text(after)
+    shared = set(before) & set(after)
+    if len(shared) <= SHARED_SHOWN:
+        return _text(before), _text(after)
+    texts = ([*map(_text_of_item, (each for each in side if each not in shared))] for side in (before, after))
+    before_text, after_text = (f"[{', '.join((f'{len(shared)} in both', *each))}]" for each in texts)
+    if before_text == after_text:  # only the order is another
+        return _text(before), _text(after)
+    return before_text, after_text
 
 
 def _text(value: Any) -> str:

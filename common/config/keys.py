@@ -182,6 +182,25 @@ def list_of(kind: Kind, *, minimum: int = 0, maximum: int = 0, is_set: bool = Fa
     return Kind(f"list of {kind.name}", parse, limits)
 
 
+def prefixes(lists: dict[str, list[str]]) -> Kind:
+    """A set of prefixes, in which the name of a list stands for all of that list."""
+    names = " or ".join(f'"{name}"' for name in lists)
+
+    def parse_item(value: Any) -> tuple:
+        if isinstance(value, str) and value in lists:
+            return tuple(map(_parse_prefix, lists[value]))
+        if isinstance(value, str) and value.replace("_", "").isalpha():
+            raise Unfit(f'must be a prefix like "192.0.2.0/24", or {names}, not "{value}"')
+        return (_parse_prefix(value),)
+
+    items = list_of(Kind("prefix", parse_item, f"prefixes, and {names} for all of that list"), is_set=True)
+    return Kind(
+        items.name,
+        lambda value: tuple(dict.fromkeys(each for item in items.parse(value) for each in item)),
+        items.limits,
+    )
+
+
 def _parse_boolean(value: Any) -> bool:
     return _typed(value, bool, "true or false")
 

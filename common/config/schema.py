@@ -26,6 +26,15 @@ MARTIANS = [
     *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"),
     *("::/96", "::ffff:0:0/96", "100::/64", "fe80::/10", "fec0::/10", "ff00::/8"),
 ]
+# What else has no place in the Internet's table, though it may have one inside a network: what IANA's registries of
+# special-purpose addresses (RFC 6890) call not globally reachable.
+BOGONS = [
+    *MARTIANS,
+    *("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"),  # RFC 1918, RFC 6598
+    *("192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),  # RFC 6890, 5737, 2544
+    *("64:ff9b:1::/48", "2001:2::/48", "2001:10::/28"),  # RFC 8215, RFC 5180, RFC 4843
+    *("2001:db8::/32", "3fff::/20", "5f00::/16", "fc00::/7"),  # RFC 3849, RFC 9637, RFC 9602, RFC 4193
+]
 
 Prefix = IPv4Network | IPv6Network
 
@@ -250,8 +259,10 @@ class Policy:
     """Checks on all routes received, whatever a neighbor's `import` says."""
 
     martians: tuple[Prefix, ...] = key(
-        list_of(keys.PREFIX, is_set=True),
-        "Prefixes nobody may announce, nor anything more specific.",
+        keys.prefixes({"martians": MARTIANS, "bogons": BOGONS}),
+        'Prefixes nobody may announce, nor anything more specific; internal neighbors neither. "martians" stands for '
+        'the default, "bogons" for that and private, documentation and other addresses that do not belong into the '
+        "Internet's table.",
         default=MARTIANS,
         change=keys.EVALUATE,
     )

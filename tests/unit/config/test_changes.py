@@ -32,6 +32,11 @@ def lines(new: str) -> list[str]:
     ("before", "after", "said"),
     [
         ('["192.0.2.0/24"]', "[]", "router.originate: [192.0.2.0/24] -> []: applied live"),
+        (
+            "[[neighbor]]",
+            '[policy]\nmartians = ["10.0.0.0/8", "martians"]\n[[neighbor]]',
+            "policy.martians: [11 in both] -> [11 in both, 10.0.0.0/8]: routes are evaluated again",
+        ),
         ("asn = 65000", "asn = 65001", "router.asn: 65000 -> 65001: costs the sessions of a, b"),
         ("local_pref = 120", "local_pref = 80", "neighbor.a.import.local_pref: 120 -> 80: routes are evaluated again"),
         (
@@ -54,6 +59,14 @@ def test_one_difference(before, after, said):
     assert before in BASE
     (line,) = lines(BASE.replace(before, after, 1))
     assert line.startswith(said)
+
+
+def test_a_list_in_another_order():
+    """Is told in full: what both have is all there is."""
+    items = [f"64500:{number}" for number in range(5)]
+    texts = [BASE.replace("local_pref = 120", f"add_communities = {each}") for each in (items, items[::-1])]
+    (line,) = [str(change) for change in changes(*map(loads, texts))]
+    assert "[64500:0, 64500:1, 64500:2, 64500:3, 64500:4] -> [64500:4, 64500:3" in line
 
 
 def test_neighbors_come_and_go():

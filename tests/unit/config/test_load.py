@@ -1,11 +1,12 @@
 """Reading a configuration: what loads, and how errors are told."""
 
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 import pytest
 
 from common.config import ConfigErrors, load, loads, notices
 from common.config.keys import Kind, Unfit, list_of
+from common.config.schema import BOGONS, MARTIANS
 
 TWENTY_LINES = """\
 [router]
@@ -92,6 +93,35 @@ def test_all_errors_at_once():
         ("neighbor.transit-a.name", 30, ""),
         ("neighbor.transit-a.asn", 32, ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "inside", "outside"),
+    [
+        ('["martians"]', ["127.0.0.0/8", "fe80::/10"], ["10.0.0.0/8", "2001:db8::/32"]),
+        ('["bogons"]', ["127.0.0.0/8", "10.0.0.0/8", "203.0.113.0/24", "2001:db8::/32", "fc00::/7"], ["192.0.0.0/8"]),
+        ('["martians", "10.0.0.0/8", "127.0.0.0/8"]', ["127.0.0.0/8", "10.0.0.0/8"], ["172.16.0.0/12"]),
+        ('["10.0.0.0/8"]', ["10.0.0.0/8"], ["127.0.0.0/8"]),
+        ("[]", [], ["127.0.0.0/8"]),
+    ],
+)
+def test_martians_by_name(written, inside, outside):
+    """The name of a list stands for its prefixes, beside others; no prefix is there twice."""
+    martians = loads(f'[router]\nasn=1\nrouter_id="1.1.1.1"\n[policy]\nmartians = {written}\n').policy.martians
+    assert set(map(ip_network, inside)) <= set(martians) and not set(map(ip_network, outside)) & set(martians)
+    assert len(set(martians)) == len(martians)
+
+
+def test_nothing_that_is_routed_is_a_bogon():
+    """The lists have no prefix within another, and leave alone what is given to the world."""
+    for names in (MARTIANS, BOGONS):
+        found = [ip_network(each) for each in names]
+        assert not [(a, b) for a in found for b in found if a is not b and a.version == b.version and a.subnet_of(b)]
+        assert not [
+            each
+            for each in found
+            if any(ip in each for ip in map(ip_address, ("8.8.8.8", "2001:4860::8", "64:ff9b::1")))
+        ]
 
 
 @pytest.mark.parametrize("between", [", ", ",\n"])
