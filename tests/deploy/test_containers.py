@@ -85,6 +85,14 @@ def test_the_image_has_no_compiler_and_no_root():
     assert re.search(r"^USER 7179:7179$", second, re.MULTILINE)
 
 
+def test_the_image_is_built_from_what_it_copies_alone():
+    """Whoever builds it elsewhere sends no secret and no object of his machine along."""
+    lines = (CONTAINERS / "Containerfile.dockerignore").read_text().splitlines()
+    copied = re.findall(r"(?m)^COPY (?!--from)(.*) \S+$", (CONTAINERS / "Containerfile").read_text())
+    assert lines[1] == "*"
+    assert {line[1:] for line in lines if line.startswith("!")} == set(" ".join(copied).split())
+
+
 def test_kubernetes_has_each_stage_as_what_it_is():
     """Those with state keep their names, those without are as many as one likes, the fib is on its node."""
     found = {name: each["kind"] for name, each in of_kind("StatefulSet", "Deployment", "DaemonSet").items()}
