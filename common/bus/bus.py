@@ -11,6 +11,7 @@ from common.bus.batch import START, Batch, Position
 from common.bus.control import MAX_UNREAD_ANSWERS, Control, Handler
 from common.bus.doors import listen
 from common.bus.follower import CREDIT, Follower, Link, Recorder
+from common.bus.keyring import Keyring
 from common.bus.places import Places
 from common.bus.relay import Relay, Transform, Upstream
 from common.bus.server import MAX_UNREAD_BATCHES, Server
@@ -86,6 +87,20 @@ class Bus:
     def move(self, follower: Follower, stage: str, instance: str) -> None:
         """Have a follower go on, from its position, with another instance that serves the same."""
         follower.move(self._link(self.endpoint(stage, instance)))
+
+    def renew(self, places: Places, former: Keyring, keyring: Keyring) -> None:
+        """Call others where another configuration says they are, by the keys it knows.
+
+        What this stage serves stays where it is.
+        """
+        moved = {self.places.bus(*each): places.bus(*each) for each in {*self.places.declared, *places.declared}}
+        self.places = places
+        self._transport.renew(keyring)
+        for link in self._links.values():
+            at, to = link.endpoint, moved.get(link.endpoint, link.endpoint)
+            if at != to or former.servers.get(at) != keyring.servers.get(to):
+                link.move(to)
+        self._links = {link.endpoint: link for link in self._links.values()}
 
     def prune(self, config: Config) -> None:
         """Let go the connections that nobody uses to stages that are not configured."""

@@ -63,6 +63,7 @@ class Link:
         self.is_connected = False
         self.loop = loop
         self.log = log
+        self._transport = transport
         self._watchers: list[Callable[[bool], None]] = []
         self._followers: dict[int, Follower] = {}  # by the number of their present request
         self._next_subscription = 1
@@ -98,6 +99,13 @@ class Link:
     def drop(self, subscription: int) -> None:
         """Forget a request."""
         self._followers.pop(subscription, None)
+
+    def move(self, endpoint: str) -> None:
+        """Go on with the owner at another place; each follower from its position."""
+        port = self._transport.connect(endpoint, self.on_frames, self.on_up, self.on_down)
+        self.port.close()
+        self.on_down()
+        self.endpoint, self.port = endpoint, port
 
     def close(self) -> None:
         """Let the connection go."""

@@ -9,7 +9,7 @@ question; the other roles are below. Whoever is not in the table is not let in a
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common.bus.channels import CHANNELS, is_match
@@ -37,6 +37,7 @@ class Grant:
 
     name: str
     role: str
+    public: str = field(default="", repr=False)
 
     def may_follow(self, channel: str, is_tap: bool) -> bool:
         """Tell whether it may be sent a channel."""
@@ -75,13 +76,18 @@ def load_keyring(config: Config, stage: str, instance: str) -> Keyring:
     secret = _own_secret(config, name) if name is not None else b""
     if not secret and stage in STAGES:
         _check_not_needed(config, stage, instance)
-    return Keyring(
-        name or "",
-        config.public_keys[name].public.encode() if name else b"",
-        secret,
-        {each.public.encode(): Grant(each.name, each.role) for each in config.public_keys.values()},
-        servers(config),
-    )
+    public = config.public_keys[name].public.encode() if name else b""
+    return Keyring(name or "", public, secret, accepted(config), servers(config))
+
+
+def renewed_keyring(keyring: Keyring, config: Config, stage: str, instance: str) -> Keyring:
+    """Return what a stage knows of keys with another configuration; its own it has read at its start.
+
+    Raises KeyTrouble if it has none, and needs one now.
+    """
+    if not keyring.has_own:
+        _check_not_needed(config, stage, instance)
+    return replace(keyring, accepted=accepted(config), servers=servers(config))
 
 
 def named_keyring(config: Config, name: str) -> Keyring:
@@ -90,6 +96,11 @@ def named_keyring(config: Config, name: str) -> Keyring:
         raise KeyTrouble(f"no [[key]] of name {name!r} in the configuration")
     secret = _own_secret(config, name)
     return Keyring(name, config.public_keys[name].public.encode(), secret, {}, servers(config))
+
+
+def accepted(config: Config) -> dict[bytes, Grant]:
+    """Return what each key may do, by its public half."""
+    return {each.public.encode(): Grant(each.name, each.role, each.public) for each in config.public_keys.values()}
 
 
 def servers(config: Config) -> dict[str, bytes]:

@@ -85,6 +85,9 @@ class MemoryTransport:
     def connect(self, endpoint: str, on_frames, on_up, on_down) -> "MemoryConnectPort":
         return MemoryConnectPort(self._hub, self._loop, endpoint, on_frames, on_up, on_down)
 
+    def renew(self, keyring) -> None:
+        """There are no keys within one process."""
+
     def close(self) -> None:
         """Nothing of its own is open."""
 

@@ -16,16 +16,16 @@ class Places:
 
     def __init__(self, run_dir: str | Path, declared: Mapping[tuple[str, str], Endpoint] | None = None):
         self.run_dir = run_dir
-        self._declared = declared or {}
+        self.declared = declared or {}
 
     def bus(self, stage: str, instance: str = "0") -> str:
         """Return where a stage's channels are followed."""
-        place = self._declared.get((stage, instance))
+        place = self.declared.get((stage, instance))
         return place.bus if place is not None else endpoint(self.run_dir, stage, instance)
 
     def control(self, stage: str, instance: str = "0") -> str:
         """Return where a stage is asked."""
-        place = self._declared.get((stage, instance))
+        place = self.declared.get((stage, instance))
         return place.control if place is not None else control_endpoint(self.run_dir, stage, instance)
 
     def served_bus(self, stage: str, instance: str) -> list[str]:

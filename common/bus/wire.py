@@ -107,6 +107,9 @@ class Transport(Protocol):
     def connect(self, endpoint: str, on_frames, on_up, on_down) -> ConnectPort:
         """Connect, now or when somebody listens; `on_frames(frames)`, `on_up()` at each connection, `on_down()`."""
 
+    def renew(self, keyring: Any) -> None:
+        """Go by another keyring (keyring.Keyring) from now on."""
+
 
 def encode_read(subscription: int, request: Request) -> list[bytes]:
     position = request.position

@@ -125,6 +125,14 @@ class ZmqTransport:
         """Connect; raise OSError for a tcp endpoint that others can reach and that there are no keys for."""
         return ZmqConnectPort(self._loop, endpoint, on_frames, on_up, on_down, self._keyring, self._log)
 
+    def renew(self, keyring: Keyring) -> None:
+        """Go by what another configuration says of keys; who is connected by one that is no longer good is let go."""
+        self._keyring = keyring
+        if self._gate is not None:
+            self._gate.keyring = keyring
+        for port in self._listening:
+            port.renew(keyring)
+
     def close(self) -> None:
         """Close what is its own; the context belongs to the process and ends with it."""
         if self._gate is not None:
@@ -144,7 +152,7 @@ class _Gate:
     """Answers ZeroMQ's question whether a key is accepted (ZAP)."""
 
     def __init__(self, loop: Loop, keyring: Keyring, log: Log):
-        self._keyring = keyring
+        self.keyring = keyring
         self._log = log
         self._socket = context().socket(zmq.REP)
         self._socket.set(zmq.LINGER, 0)
@@ -160,12 +168,12 @@ class _Gate:
         version, request, _, address, _, mechanism, *credentials = (frame.bytes for frame in frames)
         grant = None
         if mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32:
-            grant = self._keyring.accepted.get(z85.encode(credentials[0]))
+            grant = self.keyring.accepted.get(z85.encode(credentials[0]))
         if grant is None:
             event(self._log, "stranger-refused", "warning", address=address.decode(errors="replace"))
             answer = [b"400", b"this key is not accepted", b"", b""]
         else:
-            answer = [b"200", b"", grant.name.encode(), b""]
+            answer = [b"200", b"", grant.public.encode(), b""]
         self._queue.is_suspect = True
         send(self._socket, [version, request, *answer])
 
@@ -251,7 +259,7 @@ class ZmqListenPort:
         self._loop = loop
         self._endpoint = endpoint
         self._log = log
-        self._grants = {grant.name: grant for grant in keyring.accepted.values()}
+        self._grants = keyring.accepted
         self._on_frames = on_frames
         self._on_gone = on_gone
         self._peers: dict[bytes, Grant | None] = {}
@@ -326,10 +334,20 @@ class ZmqListenPort:
         """Return what a peer may do, None for one that may do everything: it was let in by the run directory."""
         return self._peers.get(peer, NOBODY if self._is_secured else None)
 
+    def renew(self, keyring: Keyring) -> None:
+        """Let go who is connected by a key that is not accepted any more, or not as what it was."""
+        self._grants = keyring.accepted
+        for peer, grant in list(self._peers.items()) if self._is_secured else ():
+            if self._grants.get(grant.public.encode()) != grant:
+                del self._peers[peer]  # what it may do is looked up with its next message
+                self._on_gone(peer)
+                if grant is not NOBODY:
+                    event(self._log, "key-withdrawn", "warning", key=grant, endpoint=self._endpoint)
+
     def _granted(self, frame: zmq.Frame) -> Grant:
-        """Return what the key this came with may do; the gate has named its owner."""
+        """Return what the key this came with may do; the gate has named it."""
         try:
-            return self._grants.get(frame.get("User-Id"), NOBODY)
+            return self._grants.get(frame.get("User-Id").encode(), NOBODY)
         except zmq.ZMQError:  # no gate was asked
             return NOBODY
 

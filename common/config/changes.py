@@ -12,7 +12,9 @@ from typing import Any
 from common.config.keys import EVALUATE, LIVE, RESTART, SESSION, SHARE, keys_of
 from common.config.schema import BLOCKS, LISTS, SECTIONS, Config, Fib, Neighbor
 
+OWN = "own"
 WORDS = {
+    OWN: "others go by it at once",
     LIVE: "applied live",
     EVALUATE: "routes are evaluated again, the differences told",
     SESSION: "costs a session",
@@ -20,7 +22,7 @@ WORDS = {
     RESTART: "only at the next start",
 }
 SHARED_SHOWN = 4  # of what two lists have in common
-PLACES = {"endpoint": "endpoints", "key": "public_keys"}  # fields of what is only taken at the start, by section
+PLACES = {"endpoint": "endpoints", "key": "public_keys"}  # fields of what says where the stages meet, by section
 # Which stage takes a key of a section only at its start; of the others the whole router.
 RESTARTED = {"fib": "fib", "status": "status"}
 
@@ -42,6 +44,8 @@ class Change:
         elif self.cost == RESTART:
             stage = RESTARTED.get(self.path.partition(".")[0])
             words += f" of {f'the {stage} stage' if stage else 'the router'}"
+        elif self.cost == OWN:
+            words += f"; {self.path.partition('.')[2]} itself has it from its next start"
         return f"{self.path}: {self.before} -> {self.after}: {words}"
 
 
@@ -53,7 +57,7 @@ def changes(old: Config, new: Config) -> list[Change]:
         if name == "neighbor":
             found += _of_neighbors(old, new)
         elif name in PLACES:
-            found += _of_places(name, getattr(old, PLACES[name]), getattr(new, PLACES[name]))
+            found += _of_places(name, getattr(old, PLACES[name]), getattr(new, PLACES[name]), old)
         else:
             found += _between(section, getattr(old, name), getattr(new, name), name, everybody)
     for name in [name for name in old.fibs.keys() | new.fibs.keys() if name != "0"]:
@@ -74,7 +78,9 @@ def pinned(old: Config, new: Config, sections: tuple[str, ...] | None = None) ->
         kept[name] = replace(after, **values)
     if sections is None or "fib" in sections:
         kept["fibs"] = old.fibs
-    if sections is None:
+    if old.endpoints:
+        kept["endpoints"] = {each: place for each, place in new.endpoints.items() if not _is_late(each, old)}
+    else:  # stages that were started without any have no right to open such sockets
         kept |= {field: getattr(old, field) for field in PLACES.values()}
     return replace(new, **kept)
 
@@ -107,11 +113,19 @@ def _of_neighbors(old: Config, new: Config) -> Iterator[Change]:
                 yield from _of_block(section, getattr(before, field), getattr(after, field), f"{path}.{block}")
 
 
-def _of_places(name: str, before: dict, after: dict) -> Iterator[Change]:
+def _of_places(name: str, before: dict, after: dict, old: Config) -> Iterator[Change]:
+    """What is new or gone others know at once; whose own place or key has changed has it from its next start."""
     for each in sorted(before.keys() | after.keys()):
         if before.get(each) != after.get(each):
             words = ["none" if side is None else "set" for side in (before.get(each), after.get(each))]
-            yield Change(f"{name}.{each if isinstance(each, str) else '.'.join(each)}", *words, RESTART)
+            is_late = not old.endpoints or (name == "endpoint" and each in after and _is_late(each, old))
+            cost = RESTART if is_late else OWN if each in before and each in after else LIVE
+            yield Change(f"{name}.{each if isinstance(each, str) else '.'.join(each)}", *words, cost)
+
+
+def _is_late(each: tuple[str, str], old: Config) -> bool:
+    """Tell whether an endpoint is new to an instance that is not: nobody will be there until that is started again."""
+    return each not in old.endpoints and each[1] in old.instances(each[0])
 
 
 def _of_block(section: type, before: Any, after: Any, path: str, cost: str = EVALUATE) -> Iterator[Change]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from common import VERSION
 from common.bus.bus import Bus
 from common.bus.control import ControlError, Handler
-from common.bus.keyring import Keyring, load_keyring
+from common.bus.keyring import Keyring, load_keyring, renewed_keyring
 from common.bus.places import places_of
 from common.bus.schema import FINGERPRINT, description
 from common.config.changes import changes, fingerprint, pinned
@@ -218,8 +218,14 @@ class Skeleton:
         What counts only from the start of a process stays as it is in this one.
         """
         try:
-            config = self._read_again()
-            self.stage.reload(pinned(self.stage.config, config))
+            former, config = self.stage.config, self._read_again()
+            wanted = pinned(former, config)
+            self._meet(wanted)
+            try:
+                self.stage.reload(wanted)
+            except Exception:
+                self._meet(former)
+                raise
         except ControlError:
             raise
         except Exception as error:
@@ -229,6 +235,12 @@ class Skeleton:
         self.context.loop.call_later(PRUNE_S, lambda: self.context.bus.prune(self.stage.config))
         event(self.context.log, "reloaded")
         return {}
+
+    def _meet(self, config: Config) -> None:
+        """Call other stages where a configuration says they are, and let in whom it knows."""
+        former = self.context.keyring
+        self.context.keyring = renewed_keyring(former, config, self.stage.name, self.stage.instance)
+        self.context.bus.renew(places_of(config), former, self.context.keyring)
 
     def _on_reload(self, question: dict) -> dict:
         """Reload; with `check` only say what that would change, for this stage."""

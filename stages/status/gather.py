@@ -54,6 +54,10 @@ class Gatherer:
         self._is_stopped = False
         self._thread: threading.Thread | None = None
 
+    def know(self, ask: Ask, declared: Iterable[tuple[str, str]]) -> None:
+        """Ask in another way, and others elsewhere, from now on."""
+        self._ask, self._declared = ask, frozenset(declared)
+
     def start(self) -> None:
         """Begin to gather."""
         self._thread = threading.Thread(target=self._run, name="gather", daemon=True)

@@ -47,6 +47,7 @@ class StatusStage(Stage):
 
     def reload(self, config: Config) -> None:
         self.config = config
+        self.gatherer.know(asker(config, self.context.keyring), config.endpoints)
 
     def status(self) -> dict[str, Any]:
         return {"listen": self.config.status.listen, "samples": len(self.gatherer.pictures.history)}

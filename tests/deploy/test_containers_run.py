@@ -158,6 +158,12 @@ class Composed:
             DEADLINE_S,
         )
 
+    def kill(self, stage: str) -> None:
+        """Kill a container's process, and wait until it has another."""
+        pid = self.shown(stage, "{{.State.Pid}}")
+        os.kill(int(pid), signal.SIGKILL)
+        wait_until(lambda: self.shown(stage, "{{.State.Pid}}") not in ("0", pid), "another process", DEADLINE_S)
+
     def n_kernel_routes(self) -> int:
         shown = [self.enter("ip", family, "route", "show", "proto", str(PROTOCOL)).stdout for family in ("-4", "-6")]
         return sum(line.count("via") for line in shown)
@@ -194,24 +200,38 @@ def test_each_container_has_its_rights_alone(composed):
         assert composed.call(stage, "sh", "-c", "command -v gcc pip").returncode != 0
 
 
-def test_a_killed_container_is_back_and_the_sessions_noticed_nothing(composed):
-    """While one neighbor's routes stand with another and in the kernel the rib's process dies; it is started again."""
+def test_killed_containers_are_back_and_the_sessions_noticed_nothing(composed):
+    """While one neighbor's routes stand with another and in the kernel each process but the speaker's dies once."""
     neighbors = Neighbors(179, composed.speaker, (SENDER, LISTENER), composed.network)
     try:
         neighbors.wait_until_loaded()
         listener = neighbors.player.listeners[0]
         wait_until(lambda: composed.n_kernel_routes() == N_PREFIXES, "the routes in the kernel", DEADLINE_S)
         before = listener.n_updates
-        pid = composed.shown("rib", "{{.State.Pid}}")
-        os.kill(int(pid), signal.SIGKILL)
-        wait_until(lambda: composed.shown("rib", "{{.State.Pid}}") not in ("0", pid), "another process", DEADLINE_S)
-        for stage in ("rib", "exporter", "fib", "speaker"):
-            composed.wait_until_healthy(stage)
+        for stage in STAGES:
+            if stage == "speaker":
+                continue
+            composed.kill(stage)
+            for each in STAGES:
+                composed.wait_until_healthy(each)
+            assert composed.n_kernel_routes() == N_PREFIXES
         assert listener.n_updates == before > 0
-        assert composed.n_kernel_routes() == N_PREFIXES
     finally:
         neighbors.close()
     assert neighbors.failure is None
+    composed.kill("speaker")
+    composed.wait_until_healthy("speaker")
+
+
+def test_a_health_check_asks_the_stage_itself(composed):
+    """A container whose process is there and does not answer is not well."""
+    pid = int(composed.shown("policy", "{{.State.Pid}}"))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert composed.podman("healthcheck", "run", composed.container("policy")).returncode != 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    composed.wait_until_healthy("policy")
 
 
 def test_the_page_answers(composed):

@@ -1,6 +1,7 @@
 """A whole router whose stages meet over tcp with keys, as they would on several machines."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from common.bus.keyring import write_secret
-from common.bus.question import new_keys
+from common.bus.question import ask, new_keys
 from tests.processes.router import ROOT, free_port, until
 
 STAGES = ("speaker", "policy", "rib", "exporter")
+
+
+def endpoint(stage: str, instance: str = "0") -> str:
+    bus, control = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+    return f'[[endpoint]]\nstage = "{stage}"\ninstance = "{instance}"\nbus = "{bus}"\ncontrol = "{control}"\n'
 
 
 def configuration(directory: Path) -> str:
@@ -31,9 +37,7 @@ listen = "127.0.0.1:{free_port()}"
 directory = "{directory}/keys"
 """
     for stage in STAGES:
-        bus, control = free_port(), free_port()
-        text += f'[[endpoint]]\nstage = "{stage}"\nbus = "tcp://127.0.0.1:{bus}"\n'
-        text += f'control = "tcp://127.0.0.1:{control}"\n'
+        text += endpoint(stage)
     for name in (*STAGES, "status", "operator"):
         public, secret = new_keys()
         write_secret(directory / "keys", name, secret)
@@ -54,6 +58,42 @@ def file():
     process.terminate()
     process.wait(20)
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_what_is_on_other_machines_changes_with_a_reload(file):
+    """A policy stage more, elsewhere, is called and let in; a rib that moves is followed; neither costs a restart."""
+    for stage in STAGES:
+        until(lambda stage=stage: call("health", stage, "--config", str(file)).returncode == 0, f"{stage} in step")
+    pids = {row["stage"]: row["pid"] for row in stages_of(file)}
+    text = file.read_text()
+    (moved,) = re.findall(r'stage = "rib"\ninstance = "0"\nbus = "tcp://127.0.0.1:(\d+)', text)
+    public, secret = new_keys()
+    write_secret(file.parent / "keys", "policy.more", secret)
+    text = text.replace("[status]", '[policy]\ninstances = ["0", "more"]\n[status]').replace(moved, str(free_port()))
+    text += endpoint("policy", "more")
+    text += f'[[key]]\nname = "policy.more"\npublic = "{public.decode()}"\nrole = "policy"\n'
+    file.write_text(text)
+    told = call("reload", "--config", str(file)).stdout
+    assert "endpoint.policy.more: none -> set: applied live" in told
+    assert "key.policy.more: none -> set: applied live" in told
+    assert "endpoint.rib.0: set -> set: others go by it at once; rib.0 itself has it from its next start" in told
+    assert call("restart", "rib", "--config", str(file)).returncode == 0
+    for stage in STAGES:
+        until(lambda stage=stage: call("health", stage, "--config", str(file)).returncode == 0, f"{stage} in step")
+    until(lambda: owned(file, "policy", "more"), "readers of the new one")
+    now = {row["stage"]: row["pid"] for row in stages_of(file) if row["instance"] == "0"}
+    assert [stage for stage in pids if pids[stage] != now[stage]] == ["rib"]
+
+
+def stages_of(file) -> list[dict]:
+    return ask(file.parent / "run", "supervisor")["stages"]
+
+
+def owned(file, stage: str, instance: str) -> list:
+    try:
+        return ask(file.parent / "run", stage, instance)["bus"]["readers"]
+    except TimeoutError:
+        return []
 
 
 def _a_stage_that_cannot_start_again_says_so_in_a_line(file):

@@ -104,6 +104,34 @@ asn = 64603
     assert {change.path for change in changes(old, taken)} == {"router.asn", "neighbor.c"}
 
 
+def place(stage: str, instance: str, port: int) -> str:
+    return (
+        f'[[endpoint]]\nstage = "{stage}"\ninstance = "{instance}"\n'
+        f'bus = "tcp://127.0.0.1:{port}"\ncontrol = "tcp://127.0.0.1:{port + 1}"\n'
+    )
+
+
+def test_places_and_keys_of_a_router_that_has_some():
+    """Others go where a new instance, or one that has moved, is; to a new place of an old one only when all start."""
+    key = '[[key]]\nname = "{}"\npublic = "{}"\nrole = "rib"\n'
+    before = BASE + place("rib", "0", 7000) + key.format("rib", "a" * 40) + key.format("gone", "b" * 40)
+    after = BASE.replace("[[neighbor]]", "[policy]\ninstances = 2\n[[neighbor]]", 1)
+    after += place("rib", "0", 7100) + place("policy", "0", 7200) + place("policy", "1", 7300)
+    after += key.format("rib", "c" * 40) + key.format("new", "d" * 40)
+    old, new = loads(before), loads(after)
+    assert [str(change) for change in changes(old, new) if change.path.startswith(("endpoint", "key."))] == [
+        "endpoint.policy.0: none -> set: only at the next start of the router",
+        "endpoint.policy.1: none -> set: applied live",
+        "endpoint.rib.0: set -> set: others go by it at once; rib.0 itself has it from its next start",
+        "key.gone: set -> none: applied live",
+        "key.new: none -> set: applied live",
+        "key.rib: set -> set: others go by it at once; rib itself has it from its next start",
+    ]
+    taken = pinned(old, new)
+    assert taken.public_keys == new.public_keys
+    assert taken.endpoints == {each: new.endpoints[each] for each in (("rib", "0"), ("policy", "1"))}
+
+
 def test_nothing_changed():
     """The same file twice makes no difference, however it is spaced."""
     assert lines(BASE + "\n# a remark\n") == []
