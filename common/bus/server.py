@@ -219,7 +219,7 @@ class Server:
     def on_gone(self, peer: bytes) -> None:
         """Forget the readers of a connection that has ended."""
         for reader in [reader for reader in self._order if reader.peer == peer]:
-            event(self._log, "reader-gone", reader=reader.request.reader, channel=reader.request.channel)
+            event(self._log, "reader-gone", "debug", reader=reader.request.reader, channel=reader.request.channel)
             self._forget(reader)
 
     # ---- inside -------------------------------------------------------------------------------------------------
@@ -303,6 +303,7 @@ class Server:
         event(
             self._log,
             "reader-added",
+            "debug",
             reader=request.reader,
             channel=request.channel,
             epoch=request.position.epoch,

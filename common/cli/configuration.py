@@ -50,7 +50,7 @@ def config() -> None:
 
 @config.command("example")
 def config_example() -> None:
-    """Print a file with every section and key, which can be loaded as it is."""
+    """Print a file with every section and key, ready to be loaded."""
     click.echo(example(), nl=False)
 
 

@@ -29,9 +29,9 @@ def keys() -> None:
     help="Where the secret is written.",
 )  # fmt: skip
 def new(name: str, role: str | None, directory: Path) -> None:
-    """Make a pair of keys: the secret into DIRECTORY/NAME.secret (mode 0600), the public one for the configuration.
+    """Make a pair of keys, a secret and a public one.
 
-    A stage's key is named STAGE, or STAGE.INSTANCE. A secret that is there is never replaced.
+    The secret goes into DIRECTORY/NAME.secret (mode 0600), the public one is for the configuration. A stage's key is named STAGE, or STAGE.INSTANCE. A secret that is there is never replaced.
     """
     from common.bus.keyring import write_secret
     from common.bus.question import new_keys
@@ -58,7 +58,10 @@ def new(name: str, role: str | None, directory: Path) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("names", nargs=-1)
 def check(file: Path, names: tuple[str, ...]) -> None:
-    """Check that the secrets of NAMES, or of all keys of FILE this machine has, are well kept and the right ones."""
+    """Check that secret keys are well kept and the right ones.
+
+    Those of NAMES, or of all keys of FILE that this machine has.
+    """
     from common.bus.keyring import KeyTrouble, named_keyring
 
     config = load_or_exit(file)

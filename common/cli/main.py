@@ -4,6 +4,7 @@ Owns: the list of commands and the exit statuses: 0 done, 1 refused or not found
 Never: imports what another command needs; `headrace show` starts without numpy.
 """
 
+import difflib
 from importlib import import_module
 
 import click
@@ -38,6 +39,13 @@ class Commands(click.Group):
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
         return getattr(import_module(module), attribute)
+
+    def resolve_command(self, context: click.Context, arguments: list[str]) -> tuple:
+        """Find the command; where there is none, say which may have been meant."""
+        near = [] if arguments[0] in COMMANDS else difflib.get_close_matches(arguments[0], COMMANDS, n=1, cutoff=0.5)
+        if near:
+            context.fail(f"No such command {arguments[0]!r:.60}. Did you mean {near[0]!r}?")
+        return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -18,9 +18,10 @@ def neighbor() -> None:
 @click.option("--text", default="", help="Why, in words the neighbor is told.")
 @asks_router
 def stop(run_dir, file, name: str, text: str) -> None:
-    """End the session with neighbor NAME, or with that address, until it is started again.
+    """End the session with neighbor NAME until it is started again.
 
-    The neighbor is sent a Cease (administrative shutdown). A restart of the speaker starts the session as well.
+    NAME may be its address. The neighbor is sent a Cease (administrative shutdown). A restart of the speaker starts
+    the session as well.
     """
     router = find_router(run_dir, file)
     name, instance = router.holder(name)
@@ -32,7 +33,10 @@ def stop(run_dir, file, name: str, text: str) -> None:
 @click.argument("name")
 @asks_router
 def start(run_dir, file, name: str) -> None:
-    """Let neighbor NAME, or that with this address, have a session again after it was stopped."""
+    """Let neighbor NAME have a session again after it was stopped.
+
+    NAME may be its address.
+    """
     router = find_router(run_dir, file)
     name, instance = router.holder(name)
     router.ask("speaker", "neighbor-start", instance, name=name)

@@ -4,6 +4,7 @@ Owns the objects of the other modules and the flow between them: it stops readin
 tells peers as fast as they take it, a bounded slice each turn. Never touches a socket.
 """
 
+import errno
 import ipaddress
 import socket
 from collections import deque
@@ -64,6 +65,11 @@ RESUME_BACKLOG = 32768
 LOW_WATER_OCTETS = 1 << 17
 # How long one turn may be spent telling peers.
 TELL_S = 0.008
+LISTEN_REMEDIES = {
+    errno.EACCES: "a port below 1024 takes root or CAP_NET_BIND_SERVICE",
+    errno.EADDRINUSE: "another BGP daemon may be there: end it, or give router.listen or router.port other values",
+    errno.EADDRNOTAVAIL: "no interface has this address yet; it is tried again",
+}
 LISTEN_RETRY_S = 5.0
 # Prefixes gone are forgotten now and then, not in every turn.
 COLLECT_INTERVAL_S = 0.1
@@ -370,7 +376,8 @@ class Speaker(Stage):
                 self._on_shortage,
             )
         except OSError as error:
-            event(self.context.log, "listen-failed", "error", address=address, port=port, problem=error)
+            remedy = LISTEN_REMEDIES.get(error.errno, "")
+            event(self.context.log, "listen-failed", "error", address=address, port=port, problem=error, remedy=remedy)
             self._listen_retries[address] = loop.call_later(LISTEN_RETRY_S, lambda: self._listen_at(address))
 
     def _on_shortage(self) -> None:

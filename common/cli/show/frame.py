@@ -3,6 +3,7 @@
 Never: asks a stage; each command does, in a file of its own.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -47,4 +48,6 @@ def showing(command: Callable) -> click.Command:
     call.__name__, call.__doc__ = command.__name__, command.__doc__
     call.__click_params__ = getattr(command, "__click_params__", [])
     call = click.option("--json", "is_json", is_flag=True, help="Answer in JSON.")(call)
-    return show.command(command.__name__)(asks_router(call))
+    # In the list of commands there is room for the beginning of the first sentence alone.
+    brief = re.split(r"[,:.]", command.__doc__)[0] + "."
+    return show.command(command.__name__, short_help=brief)(asks_router(call))

@@ -510,6 +510,21 @@ def test_answers_about_neighbors_and_routes(router):
     assert router.ask("neighbor", name="a")["tables"]["ipv4-unicast"]["in_step"]
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("127.0.0.77", "another BGP daemon may be there"), ("203.0.113.7", "no interface has this address yet")],
+)
+def test_where_it_cannot_listen(router, address, words):
+    """The log says what may be done; it is tried again, and sessions elsewhere go on."""
+    with socket.create_server(("127.0.0.77", router.port)):
+        router.speaker.reload(
+            replace(router.config, router=replace(router.config.router, listen=("127.0.0.1", address)))
+        )
+        line = next(line for line in router.log_lines.getvalue().splitlines() if "listen-failed" in line)
+    assert f"address={address}" in line and words in line
+    router.peer("a").open()
+
+
 def prefixes_of(router, table: str, **more) -> list[str]:
     """Return the prefixes that are told of a table of neighbor a, of all slices, in order."""
     pages, after = [], None
