@@ -31,7 +31,8 @@ def keys() -> None:
 def new(name: str, role: str | None, directory: Path) -> None:
     """Make a pair of keys, a secret and a public one.
 
-    The secret goes into DIRECTORY/NAME.secret (mode 0600), the public one is for the configuration. A stage's key is named STAGE, or STAGE.INSTANCE. A secret that is there is never replaced.
+    The secret goes into DIRECTORY/NAME.secret (mode 0600), the public one is for the configuration. A stage's key is
+    named STAGE, or STAGE.INSTANCE. A secret that is there is never replaced.
     """
     from common.bus.keyring import write_secret
     from common.bus.question import new_keys
