@@ -6,6 +6,9 @@ Owns: who needs a key, and by which name it goes. Never: reads a secret (common/
 import ipaddress
 from collections.abc import Iterable
 
+from common.config.keys import keys_of
+from common.config.schema import STAGES, Router, Status
+
 
 def key_name(names: Iterable[str], stage: str, instance: str) -> str | None:
     """Return the name of a stage's key among those there are: STAGE.INSTANCE, else STAGE."""
@@ -31,6 +34,8 @@ def bound(endpoint: str) -> str:
 def check_bus(values: dict, reader) -> None:
     """Note what is wrong with `endpoint` and `key`; what was wrong by itself is absent from the values."""
     keys, endpoints = values["key"], values["endpoint"]
+    _check_roles(keys, reader)
+    _check_ports(values, reader)
     for name in ("name", "public"):
         _check_once(keys, "key", lambda each, name=name: each.get(name), name, reader)
     _check_once(endpoints, "endpoint", lambda each: f"{each.get('stage')}.{each.get('instance', '0')}", "stage", reader)
@@ -51,6 +56,51 @@ def check_bus(values: dict, reader) -> None:
                     f"{place} can be reached from other machines, so {stage}.{instance} needs a key: "
                     f'`headrace keys new {stage}`, and a [[key]] of name "{stage}" or "{stage}.{instance}"',
                 )
+
+
+def _check_roles(keys: list[dict], reader) -> None:
+    """A stage goes by the key of its name, so that must let it do a stage's work."""
+    for index, each in enumerate(keys):
+        stage, role = each.get("name", "").partition(".")[0], each.get("role")
+        if stage in STAGES and role not in (stage, None):
+            reader.error(
+                ("key", index, "role"),
+                f'the {stage} stage goes by a key of this name, so its role is "{stage}"; a key of another role has '
+                "another name",
+            )
+
+
+def _check_ports(values: dict, reader) -> None:
+    """The page and the endpoints leave BGP its port, and the endpoints the page its own."""
+    router, status = values.get("router", {}), values.get("status", {})
+    port = router.get("port", keys_of(Router)["port"][1].default)
+    taken = [(address, port, "BGP's (router.port)") for address in router.get("listen") or ("0.0.0.0", "::")]
+    wanted = [
+        (("endpoint", index, what), each[what].removeprefix("tcp://"))
+        for index, each in enumerate(values["endpoint"])
+        for what in ("bus", "control")
+        if what in each
+    ]
+    if status.get("enabled", True):
+        page = status.get("listen", keys_of(Status)["listen"][1].default)
+        wanted.insert(0, (("status", "listen"), page))
+    for path, place in wanted:
+        host, _, number = place.rpartition(":")
+        for address, port, whose in taken:
+            if port == int(number) and _is_same(host.strip("[]"), address):
+                reader.error(path, f"{place} is {whose} already: take another port")
+                break
+        if path[0] == "status":
+            taken.append((host.strip("[]"), int(number), "the page's (status.listen)"))
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Tell whether who listens at one address is in the way of who wants to at the other."""
+    try:
+        first, second = ipaddress.ip_address(one), ipaddress.ip_address(other)
+    except ValueError:  # a host's name
+        return False
+    return first == second or (first.version == second.version and (first.is_unspecified or second.is_unspecified))
 
 
 def _check_once(entries: list[dict], section: str, value_of, name: str, reader) -> None:

@@ -23,6 +23,7 @@ RESTART = "restart"  # a stage, or the router, has to be started again: until th
 
 _Z85 = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#")
 
+HOST_NAME = re.compile(r"(?=.*[a-z])([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 WELL_KNOWN_COMMUNITIES = {  # RFC 1997, RFC 3765, RFC 7999, RFC 8326
     "no-export": (65535, 65281),
@@ -212,10 +213,17 @@ def _parse_name(value: Any) -> str:
     return value
 
 
+def _parse_instance(value: Any) -> str:
+    """Parse what is part of the names of sockets, units and pods."""
+    if not _parse_name(value).isascii():
+        raise Unfit("must be of letters a to z: units and pods are named by it")
+    return value
+
+
 def _parse_speaker(value: Any) -> str:
     if isinstance(value, list):
         raise Unfit("must be one name: a session is held by one speaker")
-    return _parse_name(value)
+    return _parse_instance(value)
 
 
 MAX_INSTANCES = 64
@@ -224,7 +232,7 @@ MAX_INSTANCES = 64
 def _parse_instances(value: Any) -> tuple[str, ...]:
     """Return names: those of a list, or "0", "1", ... for a number."""
     if isinstance(value, list):
-        return list_of(NAME, minimum=1, maximum=MAX_INSTANCES, is_set=True).parse(value)
+        return list_of(INSTANCE, minimum=1, maximum=MAX_INSTANCES, is_set=True).parse(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Unfit(f"must be a number or a list of names, not {_describe(value)}")
     return tuple(map(str, range(integer(1, MAX_INSTANCES).parse(value))))
@@ -354,15 +362,22 @@ def _parse_directory(value: Any) -> Path:
 
 def _parse_tcp_endpoint(value: Any) -> str:
     _typed(value, str, 'a string like "tcp://10.77.0.2:7700"')
+    unfit = Unfit(f'must be like "tcp://10.77.0.2:7700" or "tcp://rib.example:7700", not "{value}"')
+    host, _, number = value.removeprefix("tcp://").rpartition(":")
+    is_port = number.isascii() and number.isdecimal() and 0 < int(number) < 65536
+    if not value.startswith("tcp://") or not is_port:
+        raise unfit
+    if len(host) < 254 and HOST_NAME.fullmatch(host.lower()):  # not looked up here
+        return f"tcp://{host.lower()}:{int(number)}"
+    address, is_bracketed = host.removeprefix("[").removesuffix("]"), host.startswith("[") and host.endswith("]")
     try:
-        if not value.startswith("tcp://"):
-            raise Unfit("")
-        name, _, port = value.removeprefix("tcp://").rpartition(":")
-        if re.fullmatch(r"(?=.*[a-z])[a-z0-9.-]{1,253}", name):  # a host's name, which is not looked up here
-            return f"tcp://{name}:{integer(1, 65535).parse(int(port) if port.isdecimal() else port)}"
-        return f"tcp://{_parse_socket_address(value.removeprefix('tcp://'))}"
-    except Unfit:
-        raise Unfit(f'must be like "tcp://10.77.0.2:7700" or "tcp://rib.example:7700", not "{value}"') from None
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise unfit from None
+    if (":" in address) != is_bracketed:
+        raise unfit
+    address = _parse_address(address)
+    return f"tcp://[{address}]:{int(number)}" if is_bracketed else f"tcp://{address}:{int(number)}"
 
 
 def _parse_public_key(value: Any) -> str:
@@ -374,7 +389,8 @@ def _parse_public_key(value: Any) -> str:
 
 BOOLEAN = Kind("boolean", _parse_boolean, "true or false")
 NAME = Kind("string", _parse_name, "1 to 64 letters, digits, '-', '_', '.'")
-SPEAKER = Kind("string", _parse_speaker, "1 to 64 letters, digits, '-', '_', '.'")
+INSTANCE = Kind("string", _parse_instance, "1 to 64 letters a to z, digits, '-', '_', '.'")
+SPEAKER = Kind("string", _parse_speaker, INSTANCE.limits)
 INSTANCES = Kind("number or list of names", _parse_instances, f"1 to {MAX_INSTANCES}, or as many names")
 LINE = Kind("string", _parse_line, "at most 128 characters")
 ASN = Kind("integer", _parse_asn, "1 to 4294967294, not 23456")

@@ -16,9 +16,10 @@ from typing import Any
 from common.config.bus import check_bus
 from common.config.keys import Unfit, keys_of
 from common.config.lines import lines_of
-from common.config.schema import BLOCKS, LISTS, SECTIONS, Config, Fib, Neighbor
+from common.config.schema import BLOCKS, LISTS, SECTIONS, STAGES, Config, Fib, Neighbor, Router
 
 INSTANCES = {"fib": ("instance",)}  # tables within a section, each an instance of its stage
+MAX_SOCKET_PATH_OCTETS = 107  # sockaddr_un's, without the zero at its end
 _SINGLE = {name: section for name, section in SECTIONS.items() if name not in LISTS}
 
 
@@ -117,6 +118,10 @@ class _Reader:
             line, known = self.lines.get(known, 0), known[:-1]
         self.errors.append(ConfigError(self._dotted(path) + at, line, message, nearest))
 
+    def is_wrong(self, path: tuple) -> bool:
+        """Tell whether there is an error at a path already."""
+        return any(error.path == self._dotted(path) for error in self.errors)
+
     def _dotted(self, path: tuple) -> str:
         """Return a path as people write it; a neighbor goes by its name where it has one, else by its place."""
         if path[0] in LISTS and len(path) > 1:
@@ -210,6 +215,7 @@ def _check_document(values: dict, reader: _Reader) -> None:
     check_bus(values, reader)
     _check_endpoints(values, reader)
     _check_speakers(values, reader)
+    _check_socket_paths(values, reader)
     _check_unique(values["neighbor"], "name", reader)
     _check_unique(values["neighbor"], "address", reader)
     for index, neighbor in enumerate(values["neighbor"]):
@@ -264,13 +270,27 @@ def _check_speakers(values: dict, reader: _Reader) -> None:
         return
     for index, neighbor in enumerate(values["neighbor"]):
         name = neighbor.get("speaker", "0")
-        if name not in declared:
+        if name not in declared and not reader.is_wrong(("neighbor", index, "speaker")):
             nearest = difflib.get_close_matches(name, declared, n=1, cutoff=0.5)
             reader.error(
                 ("neighbor", index, "speaker"),
                 f'"{name}" is no speaker, so nobody would hold the session: name one of speaker.instances, '
                 f"{', '.join(declared)}",
                 nearest=nearest[0] if nearest else "",
+            )
+
+
+def _check_socket_paths(values: dict, reader: _Reader) -> None:
+    """The path of each stage's sockets is short enough for the kernel (unix(7))."""
+    run_dir = values.get("router", {}).get("run_dir", keys_of(Router)["run_dir"][1].default)
+    for stage in STAGES:
+        longest = max((f"{run_dir}/{stage}.{each}.control" for each in _instances(values, stage)), key=len)
+        if len(longest.encode()) > MAX_SOCKET_PATH_OCTETS:
+            path = (stage, "instances") if (stage, "instances") in reader.lines else ("router", "run_dir")
+            reader.error(
+                path,
+                f"the socket {longest} would have a path of {len(longest.encode())} octets, of which there may be "
+                f"{MAX_SOCKET_PATH_OCTETS}: take a shorter router.run_dir, or shorter names",
             )
 
 

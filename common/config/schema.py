@@ -221,7 +221,7 @@ class Fib:
         change=keys.RESTART,
     )
     name: str = key(
-        keys.NAME,
+        keys.INSTANCE,
         "Name of an instance ([[fib.instance]]), which has its own table and takes what it does not set from [fib]. "
         "Each finds its own ways to next hops; which can be reached, the decision process learns from [fib] itself.",
         default="0",
@@ -578,7 +578,7 @@ class Endpoint:
     """Where a stage can be reached from other machines, beside its ipc sockets; beyond loopback only with keys."""
 
     stage: str = key(keys.choice(*STAGES), "The stage.", example="rib", change=keys.RESTART)
-    instance: str = key(keys.NAME, "Which instance of it.", default="0", change=keys.RESTART)
+    instance: str = key(keys.INSTANCE, "Which instance of it.", default="0", change=keys.RESTART)
     bus: str = key(
         keys.TCP_ENDPOINT,
         "Where it serves its channels; with a host's name it listens at all addresses.",

@@ -60,7 +60,7 @@ def check_ports(ports: Iterable[Port], user: str | None = None) -> None:
     """Raise PortTrouble unless all ports can be had, by `user` if root asks and one is given."""
     wanted, pause = list(ports), threading.Event()
     for _ in range(N_LOOKS):
-        refused = {port: reason for port in wanted if (reason := _refusal(port, user)) and not _is_borne(port, reason)}
+        refused = _refused(wanted, user)
         if errno.EADDRINUSE not in refused.values():
             break
         pause.wait(LOOK_EVERY_S)
@@ -68,29 +68,38 @@ def check_ports(ports: Iterable[Port], user: str | None = None) -> None:
         raise PortTrouble(*(_words(port, reason) for port, reason in refused.items()))
 
 
-def _is_borne(port: Port, reason: int) -> bool:
-    return port.is_patient and reason != errno.EADDRINUSE
+def _refused(ports: list[Port], user: str | None) -> dict[Port, int]:
+    """Return which ports cannot be had, beside each other, and why, as numbers of errno."""
+    refused = {}
+    with contextlib.ExitStack() as held:
+        for port in ports:
+            try:
+                held.enter_context(_bound(port, user))
+            except socket.gaierror:
+                refused[port] = errno.EADDRNOTAVAIL
+            except OSError as error:
+                refused[port] = error.errno
+    return {port: reason for port, reason in refused.items() if reason == errno.EADDRINUSE or not port.is_patient}
 
 
-def _refusal(port: Port, user: str | None) -> int:
-    """Return why a port cannot be had, as a number of errno; 0 if it can."""
+def _bound(port: Port, user: str | None) -> socket.socket:
+    """Return a socket that listens at a port."""
     is_any = not port.address
     host = port.address or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
+    family, _, _, _, place = socket.getaddrinfo(host.encode(), port.number, flags=socket.AI_NUMERICHOST)[0]
+    probe = _socket_of(family, user if port.is_shared else None)
     try:
-        family, _, _, _, place = socket.getaddrinfo(host.encode(), port.number, flags=socket.AI_NUMERICHOST)[0]
-        with _socket_of(family, user if port.is_shared else None) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if port.is_shared:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_any)
-            probe.bind(place)
-            probe.listen(1)
-    except socket.gaierror:
-        return errno.EADDRNOTAVAIL
-    except OSError as error:
-        return error.errno
-    return 0
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if port.is_shared:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_any)
+        probe.bind(place)
+        probe.listen(1)
+    except OSError:
+        probe.close()
+        raise
+    return probe
 
 
 def _socket_of(family: int, user: str | None) -> socket.socket:
@@ -108,7 +117,7 @@ def _words(port: Port, refusal: int) -> str:
     if refusal != errno.EADDRINUSE:
         return f"{port} ({port.key}) cannot be listened at: {os.strerror(refusal)}"
     holders = ", ".join(f"process {pid} ({name})" for pid, name in _holders(port.number))
-    return f"{port} ({port.key}) is taken{f' by {holders}' if holders else ''}"
+    return f"{port} ({port.key}) is taken{f' by {holders}' if holders else ', here or by somebody else'}"
 
 
 def _holders(number: int) -> Iterator[tuple[int, str]]:
