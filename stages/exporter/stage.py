@@ -37,6 +37,7 @@ class ExporterStage(Stage):
         return {
             "groups": [
                 {
+                    "names": self._names(group),
                     "neighbors": self._members(group),
                     "family": group.family.label,
                     "external": group.is_external,
@@ -57,6 +58,14 @@ class ExporterStage(Stage):
             for group, each in named
         )
         return sorted(dict.fromkeys(words))
+
+    def _names(self, group: Group) -> list[str]:
+        """Return what speakers call a group."""
+        requests = self._relay.requests() if self._relay is not None else []
+        named = (
+            str(each.params["group"]) for each in requests if "group" in each.params and self._group(each) == group
+        )
+        return sorted(set(named))
 
     def controls(self) -> dict:
         return {"explain": self._on_explain}

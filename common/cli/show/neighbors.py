@@ -1,6 +1,7 @@
 """`show neighbors` and `show neighbor`: sessions, what became of the routes, and why a session is not there.
 
-A speaker knows what it received, the ribs what was accepted of it, the policy stages why the rest was not.
+A speaker knows what it received, the ribs what was accepted of it, the policy stages why the rest was not, and the
+exporters why what was chosen is not told.
 """
 
 from collections import Counter
@@ -69,6 +70,7 @@ def neighbor(router: Router, name: str, is_json: bool) -> None:
     name, instance = router.holder(name)
     row = router.ask("speaker", "neighbor", instance, name=name)
     row |= _fate(row, _accepted(router)) | {"refusals": _refusals(router).get(name, {})}
+    row["left_out"] = _left_out(router, {family: table["group"] for family, table in row.get("tables", {}).items()})
     click.echo(as_json(row) if is_json else "\n\n".join(_described(row)))
 
 
@@ -90,6 +92,17 @@ def _refusals(router: Router) -> dict[str, Counter[str]]:
         answer = router.ask_or_error("policy", "refused", instance)
         for name, counts in answer["neighbors"].items() if isinstance(answer, dict) else ():
             found.setdefault(name, Counter()).update(counts)
+    return found
+
+
+def _left_out(router: Router, groups: dict[str, str]) -> Counter[str]:
+    """Return how often routes were not told to the groups a neighbor is in, by family, for which reasons."""
+    found: Counter[str] = Counter()
+    for instance in _asked(router, "exporter"):
+        answer = router.ask_or_error("exporter", "status", instance)
+        for group in answer.get("groups", ()) if isinstance(answer, dict) else ():
+            if groups.get(group["family"]) in group.get("names", ()):
+                found.update(group["routes_refused"])
     return found
 
 
@@ -162,14 +175,14 @@ def _session(row: dict) -> dict[str, Any]:
 
 
 def _routes(row: dict) -> dict[str, Any]:
-    refusals = [f"{words} {number(count)}" for words, count in Counter(row.get("refusals", {})).most_common()]
     is_open = row["n_accepted"] is None
     return {
         "received": _of(row.get("n_received"), "", row.get("maximum_prefixes"), "maximum_prefixes"),
         "accepted": "not known while routes are on their way" if is_open else row["n_accepted"],
         "refused": row["n_refused"],
-        "refused so far": ", ".join(refusals),
+        "refused so far": _reasons(row.get("refusals", {})),
         "told": row.get("n_advertised"),
+        "not told so far": _reasons(row.get("left_out", {})),
         "import, export": f"{row.get('import')}, {row.get('export')}",
         "malformed": f"{number(row.get('n_treated_as_withdraw', 0))} UPDATEs treated as withdraw, "
         f"{number(row.get('n_attributes_discarded', 0))} attributes discarded",
@@ -177,6 +190,10 @@ def _routes(row: dict) -> dict[str, Any]:
             row.get("n_attribute_octets"), " octets", row.get("maximum_attribute_octets"), "maximum_attribute_octets"
         ),
     }
+
+
+def _reasons(counts: dict[str, int]) -> str:
+    return ", ".join(f"{words} {number(count)}" for words, count in Counter(counts).most_common())
 
 
 def _of(count: int | None, unit: str, limit: int | None, name: str) -> str | None:

@@ -12,10 +12,15 @@ UP = {
     "name": "up", "address": "2001:db8::a", "asn": 64601, "external": True, "state": "Established", "since_s": 61,
     "reason": None, "retry_s": None, "last_error": "sent Hold Timer Expired", "n_received": 1005, "n_advertised": 7,
     "maximum_prefixes": 2000, "capabilities": ["route refresh"], "hold_time_s": 90, "hold_left_s": 71.6,
-    "tables": {"ipv4-unicast": {"n_told": 3, "in_step": True}},
+    "tables": {"ipv4-unicast": {"n_told": 3, "in_step": True, "group": "beef"}},
     "messages_received": {"OPEN": 1, "UPDATE": 4321}, "messages_sent": {"OPEN": 1, "UPDATE": 2},
 }  # fmt: skip
 DOWN = {**UP, "name": "down", "address": "10.0.0.2", "state": "Active", "n_received": 0, "last_error": "", "tables": {}}
+GROUPS = [
+    {"names": ["beef", "cafe"], "family": "ipv4-unicast", "routes_refused": {"no own address": 3000, "no-export": 1}},
+    {"names": ["cafe"], "family": "ipv4-unicast", "routes_refused": {"x": 7}},
+    {"names": ["beef"], "family": "ipv6-unicast", "routes_refused": {"x": 7}},
+]
 STOPPED, LIMIT = "stopped by an operator: lunch", "went beyond maximum_prefixes: 6, limit 5"
 WAITS = "waits to be called, or to call again"
 
@@ -23,7 +28,7 @@ WAITS = "waits to be called, or to call again"
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     """Call `show ...` where two speakers have these neighbors, and ribs and policies answer what is given."""
-    for name in ("speaker.0", "speaker.1", "rib.0", "rib.1", "policy.0", "policy.1"):
+    for name in ("speaker.0", "speaker.1", "rib.0", "rib.1", "policy.0", "policy.1", "exporter.0"):
         (tmp_path / f"{name}.control").touch()
 
     def make(*words: str, up: dict = UP, down: dict = DOWN, ribs: tuple = (), policies: tuple = ()):
@@ -32,6 +37,8 @@ def call(tmp_path, monkeypatch):
         def answer(self, stage, question, instance="0", **arguments):
             if stage == "speaker":
                 return {"neighbors": [held[instance]]} if question == "neighbors" else dict(held[instance])
+            if stage == "exporter":
+                return {"groups": GROUPS}
             given = {"rib": ribs, "policy": policies}[stage]
             return given[int(instance)] if given else f"no question '{question}'"
 
@@ -105,13 +112,15 @@ def test_all_about_a_neighbor(call):
             "accepted 1 002",
             "refused 3",
             "refused so far own AS 3, martian 1",
-            "ipv4-unicast 3 yes",
+            "not told so far no own address 3 000, no-export 1",
+            "ipv4-unicast 3 yes beef",
             "UPDATE 4 321 2",
         ):
             assert line in lines
         assert "why" not in told and "router ID" not in told and " -" not in told
     answer = json.loads(call("neighbor", "up", "--json", ribs=(accepted(1), accepted(1)), policies=policies).output)
     assert answer["refusals"] == {"own AS": 3, "martian": 1} and answer["n_refused"] == 1003
+    assert answer["left_out"] == GROUPS[0]["routes_refused"]
 
 
 def test_while_routes_are_on_their_way(call):

@@ -132,7 +132,11 @@ def test_each_group_is_told_in_its_own_words(world):
     rib.put(2, 300)
     world.settle()
     assert outside.paths == {2: [65000, 300]} and inside.paths == {2: [300]}
-    assert rib.n_requests == 2 and len(stage.status()["groups"]) == 2
+    assert rib.n_requests == 2
+    assert {(*group["names"], *group["neighbors"]) for group in stage.status()["groups"]} == {
+        ("1", "peer"),
+        ("2", "core"),
+    }
 
 
 def test_a_group_that_is_not_described_is_refused(world):
