@@ -42,7 +42,7 @@ class Questions:
         record = neighbor.peering.session.record
         now = self._speaker.context.clock.monotonic()
         since = record.established_at if neighbor.is_established else record.ended_at
-        reason, retry_s = standing(neighbor, now)
+        reason, is_held, retry_s = standing(neighbor, now)
         return {
             "name": neighbor.name,
             "address": neighbor.config.address,
@@ -53,6 +53,7 @@ class Questions:
             "n_received": self._speaker.limits.n_routes(neighbor),
             "n_advertised": self._speaker.n_advertised(neighbor),
             "reason": reason,
+            "is_held": is_held,
             "retry_s": retry_s,
             "last_error": "; since then: ".join(filter(None, (record.last_error, record.call_error))),
         }

@@ -11,9 +11,12 @@ from stages.speaker.neighbors import Neighbor
 
 
 class Standing(NamedTuple):
-    """How a neighbor without a session stands; both None where it has one."""
+    """How a neighbor without a session stands."""
 
     reason: str | None
+    """None where it has a session."""
+    is_held: bool
+    """Somebody has stopped it, or a limit holds it back; else it is what ended the last session that matters."""
     retry_s: float | None
     """Seconds until it is called or may call again, None: that is up to the neighbor, or to an operator."""
 
@@ -22,9 +25,10 @@ def standing(neighbor: Neighbor, now: float) -> Standing:
     """Return why a neighbor has no session; `now` is the time of the clock of its session's timers."""
     record = neighbor.peering.session.record
     if record.state is State.ESTABLISHED:
-        return Standing(None, None)
+        return Standing(None, False, None)
     retry_at = min(record.idle_hold_at, record.connect_retry_at)
-    return Standing(_reason(neighbor), None if retry_at == NEVER else round(max(retry_at - now, 0.0), 3))
+    is_held = record.state is State.IDLE and bool(neighbor.stopped_by or neighbor.held_back_by)
+    return Standing(_reason(neighbor), is_held, None if retry_at == NEVER else round(max(retry_at - now, 0.0), 3))
 
 
 def _reason(neighbor: Neighbor) -> str:

@@ -129,8 +129,7 @@ def _why(row: dict) -> str:
 
 def _hold(row: dict) -> str:
     """Return why a neighbor is not to have a session, "" where it may."""
-    reason = row.get("reason") or ""
-    return reason if reason.startswith(("stopped", "went beyond")) else ""
+    return row["reason"] if row.get("is_held") else ""
 
 
 def _again(row: dict) -> str:

@@ -90,7 +90,8 @@ def test_what_was_refused(call, ribs, n_refused):
 )
 def test_why_there_is_no_session(call, reason, error, retry_s, words):
     """What matters most, and when it is tried again or what an operator can do; nothing of a session that stands."""
-    down = {**DOWN, "reason": reason, "last_error": error, "retry_s": retry_s}
+    is_held = reason in (STOPPED, LIMIT)
+    down = {**DOWN, "reason": reason, "is_held": is_held, "last_error": error, "retry_s": retry_s}
     result = call("neighbors", down=down)
     assert line_of(result, "down").endswith(words) and line_of(result, "up").endswith(" 7")
     told = call("neighbor", "down", down=down).output

@@ -37,8 +37,9 @@ def test_a_passive_neighbor_waits(told):
 
 def test_a_call_that_fails(told):
     """The reason of the call's failure, and the seconds until the next."""
-    _, of = told
+    router, of = told
     state, reason, retry_s, error = of("c")
+    assert router.ask("neighbor", name="c")["is_held"] is False
     assert (state, reason, error) == ("Active", "waits to be called, or to call again", "Connection refused")
     assert 0 < retry_s <= 5
 
@@ -68,6 +69,7 @@ def test_a_neighbor_that_is_stopped(told, question, reason):
     router, of = told
     router.peer("a").open()
     router.ask("neighbor-stop", name="a", **question)
+    assert router.ask("neighbor", name="a")["is_held"]
     assert of()[:3] == ("Idle", reason, None) and of()[3].startswith("sent Cease: Administrative Shutdown")
     router.ask("neighbor-start", name="a")
     assert of()[:3] == ("Active", "waits to be called (passive)", None)
@@ -89,6 +91,7 @@ def test_beyond_a_limit(told):
     peer = router.peer("a").open()
     peer.send(update({f"11.{i // 250}.{i % 250}.0/24": attribute_set([64601]) for i in range(1001)}))
     router.run_until(lambda: router.ask("neighbor", name="a")["state"] == "Idle")
+    assert router.ask("neighbor", name="a")["is_held"]
     assert of()[:3] == ("Idle", "went beyond maximum_prefixes: 1001, limit 1000", 60)
     router.ask("neighbor-stop", name="a")
     assert of()[:3] == ("Idle", "stopped by an operator", None)
