@@ -69,7 +69,7 @@ def loads(text: str, path: Path | None = None) -> Config:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigErrors([_syntax_error(str(error), text)], source) from None
+        raise ConfigErrors([syntax_error(str(error), text)], source) from None
     except RecursionError:
         raise ConfigErrors([ConfigError("", 0, "not TOML: brackets within brackets without end")], source) from None
     reader = _Reader(lines_of(text))
@@ -96,7 +96,8 @@ def notices(config: Config) -> list[str]:
     return said
 
 
-def _syntax_error(message: str, text: str) -> ConfigError:
+def syntax_error(message: str, text: str) -> ConfigError:
+    """Return what `tomllib` says of a text as an error with its line."""
     words, _, place = message.partition(" (at ")
     if place.startswith("line "):
         return ConfigError("", int(place.removeprefix("line ").split(",")[0]), f"not TOML: {words}")

@@ -6,7 +6,8 @@ Owns:   nothing that matters.
 Never:  decides about routes.
 When it dies: its neighbors' sessions go, as those of any neighbor that dies.
 
-A scenario (scenario.py) names neighbors with what they announce (source.py, mrt.py, recording.py) and steps (steps.py:
-changes in churn.py, malformed messages in garbage.py). The player (load.py) plays the neighbors (neighbor.py, wire.py),
-the judge (judge.py) knows what each must hold; command.py shows, writes and plots (display.py, plot.py) the report.
+A scenario (scenario.py; its keys in keys.py; made of options by flags.py) names neighbors with what they announce
+(source.py, mrt.py, recording.py) and steps (steps.py: changes in churn.py, malformed messages in garbage.py). The
+player (load.py) plays the neighbors (neighbor.py, wire.py), the judge (judge.py) knows what each must hold; command.py
+shows (display.py), writes and plots (plot.py, picture.py) the report.
 """

@@ -1,24 +1,29 @@
 """`headrace feed`: load tests from the command line, against Headrace or any other BGP speaker."""
 
 import json
+import math
+import os
 import selectors
+import signal
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 
 import click
 
+from common.bgp.constants import Family
+from stages.feed import keys, picture
 from stages.feed import scenario as scenarios
 from stages.feed.display import Display, summary_lines
+from stages.feed.flags import Flags
 from stages.feed.load import Load, LoadFailed, Player
-from stages.feed.mrt import MrtSource, summarize
+from stages.feed.mrt import summarize
 from stages.feed.neighbor import Plan
 from stages.feed.plot import plot
-from stages.feed.scenario import Scenario, ScenarioError, Target, router_id_at
-from stages.feed.source import PrefixList, Ready, Source, Synthetic
-from stages.feed.steps import Run
+from stages.feed.scenario import Scenario, ScenarioError, router_id_at
+from stages.feed.source import Ready, Source
+from stages.feed.steps import STEPS, Run, replayed
 from stages.feed.unpack import FileError
 
 
@@ -33,62 +38,6 @@ def parse_neighbor(text: str) -> Plan:
         return Plan(name, str(own), int(asn), router_id_at(own, 0))
     except ValueError:
         raise click.BadParameter(f"{text!r}: write NAME=ADDRESS,ASN, for example transit=10.77.0.10,64601") from None
-
-
-@dataclass(slots=True, kw_only=True)
-class Flags:
-    """What the command was told without a scenario."""
-
-    target: str = ""
-    port: int = 0
-    senders: list[Plan] = field(default_factory=list)
-    listeners: list[Plan] = field(default_factory=list)
-    size: int = 0
-    seed: int = 1
-    prefixes: Path | None = None
-    mrt: Path | None = None
-    peer: str = ""
-    replay: Path | None = None
-    speed: float = 1.0
-    time_limit: float = 0.0
-    probes: int = 0
-    probe_interval: float = 0.0
-    probes_while_loading: bool = False
-
-    def source(self, number: int) -> Source:
-        """Make what the n-th sender announces: from files, or synthetic."""
-        if self.mrt is not None:
-            return MrtSource(self.mrt, self.peer, rank=0 if self.peer else number)
-        if self.prefixes is not None:
-            return PrefixList(self.prefixes, self.size or None, self.seed, number)
-        if self.replay is not None and not self.size:
-            return Ready()
-        return Synthetic(self.size or Synthetic().size, self.seed, number)
-
-    def scenario(self) -> Scenario:
-        """Make a scenario: senders send, listeners must come to hold it all; probes before or after, then a replay."""
-        players: list[tuple[Plan, Source]] = []
-        for number, plan in enumerate(self.senders):
-            is_prober = self.probes_while_loading and number == 0
-            players.append((plan, Ready() if is_prober else self.source(number)))
-        for plan in self.listeners:
-            plan.n_expected = None if self.senders else 0
-            players.append((plan, Ready()))
-        target = Target(address=self.target, port=self.port or 179)
-        return Scenario("flags", "", self.time_limit or 120, [target], players, set(), self._steps())
-
-    def _steps(self) -> list[tuple[str, dict]]:
-        steps: list[tuple[str, dict]] = [("connect", {}), ("send", {}), ("converge", {})]
-        probing = {"count": self.probes, "interval_s": self.probe_interval}
-        if self.probes_while_loading:
-            steps = [steps[0], ("probe", {**probing, "background": True}), *steps[1:], ("probe-end", {})]
-        elif self.probes:
-            steps.append(("probe", probing))
-        if self.replay is not None:
-            names = [plan.name for plan in self.senders]
-            what = {"path": str(self.replay), "neighbors": names[:1] if self.peer else names, "peer": self.peer}
-            steps += [("replay", {**what, "speed": self.speed}), ("converge", {})]
-        return steps
 
 
 class Performance:
@@ -113,6 +62,10 @@ class Performance:
         )
         self.run = Run(self.player, set(scenario.late))
         self.failure = ""
+        for name, keys_given in scenario.steps:
+            if name == "replay":
+                for each in replayed(self.run, keys_given):
+                    each.peer_number()  # what is wrong with the file is said before anything is sent
 
     def event(self, name: str, **more) -> None:
         """Tell a program that reads along what has happened."""
@@ -134,9 +87,9 @@ class Performance:
         except (LoadFailed, ValueError) as error:
             self.failure = str(error)
         except OSError as error:
-            self.failure = f"can't connect: {error.strerror or error}"
+            self.failure = error.strerror or str(error)
         except KeyboardInterrupt:
-            self.failure = "stopped from the keyboard"
+            self.failure = "stopped by a signal"
         if self.display:
             self.display.end()
 
@@ -194,6 +147,14 @@ def _list(context: click.Context, option: click.Parameter, is_asked: bool) -> No
     context.exit()
 
 
+def _reference(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    for line in keys.reference(STEPS):
+        click.echo(line)
+    context.exit()
+
+
 def _mrt_summary(context: click.Context, option: click.Parameter, path: Path | None) -> None:
     if path is None or context.resilient_parsing:
         return
@@ -213,37 +174,99 @@ def _mrt_summary(context: click.Context, option: click.Parameter, path: Path | N
     context.exit()
 
 
+class Seconds(click.FloatRange):
+    """Seconds, or another number that is not negative, not infinite, and a number at all."""
+
+    def convert(self, value, param, context) -> float:
+        number = super().convert(value, param, context)
+        return number if math.isfinite(number) else self.fail(f"{value!r} is no number of use here.", param, context)
+
+
+def _can_be_written(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Check before the test what would be a pity to find out after it."""
+    if path is None:
+        return None
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise click.BadParameter(f"there is no directory {str(folder)!r}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise click.BadParameter(f"{str(path)!r} cannot be written")
+    if option.name == "plot_path" and (why := picture.why_not(path)):
+        raise click.BadParameter(why)
+    return path
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
+COUNT = click.IntRange(0, keys.MOST_PREFIXES)
 
 
 @click.command()
 @click.argument("scenario", required=False)
 @click.option("--target", default="", help="Address of the BGP speaker under test; before that of the scenario.")
-@click.option("--port", default=0, help="TCP port of the speaker under test (default: 179, or the scenario's).")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="TCP port of the speaker under test (default: 179, or the scenario's).",
+)
 @click.option("--sender", "senders", multiple=True, help="A neighbor that sends a table: NAME=ADDRESS,ASN.")
 @click.option("--listener", "listeners", multiple=True, help="A neighbor that listens: NAME=ADDRESS,ASN.")
-@click.option("--size", default=0, help="Prefixes in a table (default: 1,230,000, the scenario's, or the whole list).")
+@click.option(
+    "--family",
+    "families",
+    multiple=True,
+    type=click.Choice([family.label for family in Family]),
+    help="What the neighbors speak (default: both).",
+)
+@click.option(
+    "--size", type=COUNT, default=0, help="Prefixes in a table (default: 1,230,000, the scenario's, or the whole list)."
+)
 @click.option("--prefixes", type=FILE, help="Take prefixes from a list, one a line; the file may be packed.")
 @click.option("--mrt", type=FILE, help="Let each sender play a peer of this MRT file, the largest first.")
-@click.option("--peer", default="", help="The peer of the MRT file to play: its address, or AS and number.")
+@click.option("--tap", type=FILE, help="Let each sender send what this recording of `headrace tap --json` holds.")
+@click.option(
+    "--peer", default="", help="The peer of the file to play: its address, or AS and number; of a tap: its name."
+)
 @click.option("--replay", type=FILE, help="Then send the UPDATEs of this MRT file at their times.")
-@click.option("--speed", default=1.0, show_default=True, help="How many times as fast to replay.")
-@click.option("--seed", default=1, show_default=True, help="Seed of the synthetic table.")
-@click.option("--time-limit", default=0.0, help="Stop after this many seconds (default: 120, or the scenario's).")
-@click.option("--probes", default=0, help="Send this many single changes and measure their way.")
-@click.option("--probe-interval", default=0.0, help="Seconds between probes; 0: the next when one has arrived.")
+@click.option(
+    "--speed", type=Seconds(0, min_open=True), default=1.0, show_default=True, help="How many times as fast to replay."
+)
+@click.option(
+    "--seed", type=click.IntRange(0, (1 << 63) - 1), default=1, show_default=True, help="Seed of the synthetic table."
+)
+@click.option(
+    "--time-limit", type=Seconds(0), default=0.0, help="Stop after this many seconds (default: 120, or the scenario's)."
+)
+@click.option("--probes", type=COUNT, default=0, help="Send this many single changes and measure their way.")
+@click.option(
+    "--probe-interval", type=Seconds(0), default=0.0, help="Seconds between probes; 0: the next when one has arrived."
+)
 @click.option("--probes-while-loading", is_flag=True, help="The first sender sends probes only, while the others load.")
 @click.option(
     "--bus", type=click.Path(file_okay=False, path_type=Path), help="Be a speaker on the bus in this directory."
 )
-@click.option("--json", "json_path", type=OUTPUT, help="Write the report there.")
-@click.option("--plot", "plot_path", type=OUTPUT, help="Write a plot (SVG) of routes over time and delays there.")
+@click.option("--json", "json_path", type=OUTPUT, callback=_can_be_written, help="Write the report there.")
+@click.option(
+    "--plot",
+    "plot_path",
+    type=OUTPUT,
+    callback=_can_be_written,
+    help="Write a plot of routes over time and of delays there: FILE.svg or FILE.png.",
+)
 @click.option("--events", is_flag=True, help="Print one JSON object a line instead of the display, for programs.")
 @click.option("--hold", is_flag=True, help="After the report keep the sessions up until standard input ends.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the scenarios.")
 @click.option(
     "--show", metavar="SCENARIO", is_eager=True, expose_value=False, callback=_show, help="Print one, to be changed."
+)
+@click.option(
+    "--reference",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_reference,
+    help="Print all keys of a scenario.",
 )
 @click.option(
     "--mrt-summary",
@@ -269,21 +292,52 @@ def feed(scenario, bus, json_path, plot_path, events, hold, senders, listeners, 
     try:
         if bus is not None:
             sys.exit(_on_bus(bus, told))
-        performance = Performance(_chosen(scenario, told), events)
+        chosen = _chosen(scenario, told)
     except ScenarioError as error:
-        raise click.UsageError(str(error)) from None
-    except ValueError as error:
+        if scenario is None or "\n" not in str(error) and not Path(scenario).exists():
+            raise click.UsageError(str(error)) from None
+        click.echo(error, err=True)
+        sys.exit(2)
+    try:
+        with _stopped_by_sigterm():
+            performance = Performance(chosen, events)
+    except (LoadFailed, ValueError) as error:
+        if json_path:
+            json_path.write_text(json.dumps({"scenario": chosen.name, "is_good": False, "failure": str(error)}) + "\n")
         raise click.ClickException(str(error)) from None
-    _perform(performance, json_path, plot_path, hold)
+    with _stopped_by_sigterm():
+        _perform(performance, json_path, plot_path, hold)
+
+
+@contextmanager
+def _stopped_by_sigterm():
+    """Let SIGTERM do what an interrupt from the keyboard does, so that the report is written."""
+
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _on_bus(run_dir: Path, told: Flags) -> int:
-    from stages.feed.on_bus import feed_bus
+    from stages.feed.on_bus import NotThere, feed_bus
 
     if not told.senders:
-        raise click.UsageError("--bus needs a --sender")
+        raise ScenarioError("--bus needs a --sender")
+    if told.target or told.listeners or told.probes or told.replay:
+        raise ScenarioError("--bus: there are no sessions, so neither --target, --listener, --probes nor --replay")
+    told.check()
     players = [(plan, told.source(number)) for number, plan in enumerate(told.senders)]
-    return feed_bus(run_dir, players, told.time_limit)
+    try:
+        return feed_bus(run_dir, players, told.time_limit)
+    except NotThere as error:
+        raise ScenarioError(str(error)) from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _chosen(scenario: str | None, told: Flags) -> Scenario:
@@ -295,7 +349,8 @@ def _chosen(scenario: str | None, told: Flags) -> Scenario:
             raise click.UsageError(f"--target {told.target!r} is no IP address") from None
     if scenario:
         without = {"--sender": told.senders, "--listener": told.listeners, "--mrt": told.mrt, "--replay": told.replay,
-                   "--prefixes": told.prefixes, "--probes": told.probes}  # fmt: skip
+                   "--prefixes": told.prefixes, "--probes": told.probes, "--tap": told.tap, "--peer": told.peer,
+                   "--family": told.families}  # fmt: skip
         given = [name for name, value in without.items() if value]
         if given:
             raise click.UsageError(f"{', '.join(given)}: for tests without a scenario; change the scenario (--show)")
@@ -306,8 +361,7 @@ def _chosen(scenario: str | None, told: Flags) -> Scenario:
         raise click.UsageError("name a scenario (see --list), or give --target")
     if not told.senders and not told.listeners:
         raise click.UsageError("nobody is to be played: give --sender, --listener or both")
-    if told.speed <= 0:
-        raise click.UsageError("--speed: expected more than 0")
+    told.check()
     return told.scenario()
 
 
@@ -315,14 +369,14 @@ def _perform(performance: Performance, json_path: Path | None, plot_path: Path |
     try:
         performance.perform()
         report = performance.report()
+        if json_path:
+            json_path.write_text(json.dumps(report, indent=2) + "\n")
+        if plot_path:
+            picture.write(performance.svg(), plot_path)
         if performance.is_events:
             performance.event("failed" if performance.failure else "converged", reason=performance.failure, **report)
         else:
             click.echo("\n".join(summary_lines(report)))
-        if json_path:
-            json_path.write_text(json.dumps(report, indent=2) + "\n")
-        if plot_path:
-            plot_path.write_text(performance.svg())
         if hold and not performance.failure:
             performance.hold()
     except OSError as error:

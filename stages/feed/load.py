@@ -6,6 +6,7 @@ those it was given as targets.
 """
 
 import heapq
+import resource
 import select
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from common.bgp.constants import Family
 from common.kernels.scan import Scanner
 from stages.feed import wire
 from stages.feed.judge import Judge, Verdict
@@ -25,6 +27,7 @@ CONNECT_S = 10.0
 RETRY_S = 0.2
 PATIENCE_S = 5.0  # until an OPEN comes
 MOST_DIALLING = 32
+OTHER_DESCRIPTORS = 64  # of this process, beside a socket for each neighbor
 PROGRESS_S = 0.1
 SETTLED_S = 1.0
 QUIET_S = 0.15  # nothing heard for so long: a good time to judge
@@ -89,6 +92,7 @@ class Dialling:
         self.under_way: list[Neighbor] = []
         self.retry_at: dict[str, float] = {}
         self.reasons: dict[str, str] = {}  # why there is no session yet
+        self.told: dict[str, str] = {}  # the last NOTIFICATION
         for neighbor in wanted:
             neighbor.failure = ""
 
@@ -108,7 +112,12 @@ class Dialling:
 
     def _retry(self, neighbor: Neighbor, now: float) -> None:
         name = neighbor.plan.name
-        self.reasons[name] = neighbor.failure
+        if neighbor.unmet:
+            raise LoadFailed(f"{name}: {neighbor.unmet}: configure it there, or play without (--family, families)")
+        if neighbor.notification is not None:
+            self.told[name] = neighbor.failure
+        told = self.told.get(name, neighbor.failure)  # that it is not let in again says less than why
+        self.reasons[name] = told if told == neighbor.failure else f"{told}; since then {neighbor.failure}"
         if name not in self.retry_at:
             self.retry_at[name] = now + RETRY_S
         elif now >= self.retry_at[name]:
@@ -122,6 +131,7 @@ class Player:
 
     def __init__(self, load: Load):
         self.load = load
+        make_room(len(load.senders) + len(load.listeners))
         self.epoll = select.epoll()
         self.scanner = Scanner(1 << 20)
         self.buffer = bytearray(RECEIVE_OCTETS + (1 << 17))
@@ -173,7 +183,7 @@ class Player:
                 n_must, n_may = self.judge.n_expected(
                     neighbor.plan.name, self.heard_by(neighbor), neighbor.plan.families
                 )
-                neighbor.plan.n_expected = n_must if not n_may else None
+                neighbor.plan.n_expected = n_must if n_must and not n_may else None
 
     def note_all(self, neighbor: Neighbor) -> None:
         """Tell the judge, if there is anybody to be judged, what a sender announces when it sends its tables."""
@@ -192,8 +202,8 @@ class Player:
     # ---- the steps --------------------------------------------------------------------------------------------
 
     def connect(self, neighbors: list[Neighbor] | None = None, limit_s: float = CONNECT_S) -> None:
-        """Bring sessions up. Raises OSError or LoadFailed saying which neighbor could not."""
-        wanted = self.neighbors if neighbors is None else neighbors
+        """Bring sessions up that are not. Raises LoadFailed saying which neighbor could not."""
+        wanted = [each for each in (self.neighbors if neighbors is None else neighbors) if not each.is_established]
         began_at = time.monotonic()
         self.deadline = self.deadline or began_at + self.load.time_limit_s
         end = min(began_at + limit_s, self.deadline)
@@ -214,7 +224,10 @@ class Player:
     def dial(self, neighbor: Neighbor) -> None:
         """Begin to connect a neighbor."""
         self.disconnect(neighbor)
-        connection = neighbor.connect(time.monotonic())
+        try:
+            connection = neighbor.connect(time.monotonic())
+        except OSError as error:
+            self._fail(error.strerror)
         self.by_fd[connection.fileno()] = neighbor
         self.interest[connection.fileno()] = OUT
         self.epoll.register(connection.fileno(), OUT)
@@ -296,7 +309,10 @@ class Player:
 
     def start_probes(self, sender: Neighbor | None = None) -> None:
         """Let a sender (the first) send probes, and the first listener look for them."""
-        self.probes = Probes(sender or self.senders[0], self.load.probe_interval_s, self.load.n_probes)
+        sender = sender or next(iter(self.senders), None)
+        if sender is None or not sender.is_established or Family.IPV4_UNICAST not in sender.plan.families:
+            self._fail("there is no sender of IPv4 routes, as probes are, with a session")
+        self.probes = Probes(sender, self.load.probe_interval_s, self.load.n_probes)
         others = [each for each in self.listeners + self.senders if each is not self.probes.sender]
         listening = [each for each in others if each.plan.n_expected != 0 and each.is_established]
         if not listening:
@@ -410,7 +426,7 @@ class Player:
             if not neighbor.outgoing:
                 neighbor.send(wire.KEEPALIVE)
                 self.want(neighbor)
-            neighbor.next_keepalive_at = now + neighbor.hold_time_s / 3
+            neighbor.next_keepalive_at = neighbor.keepalive_after(now)
             self._schedule(neighbor)
 
     # ---- the report -------------------------------------------------------------------------------------------
@@ -444,6 +460,19 @@ class Player:
         """For each listener: what is missing, too much, or has attributes that nobody announced."""
         listeners = [each for each in self.neighbors if each.plan.n_expected != 0 or each in self.listeners]
         return {neighbor.plan.name: self.judge_one(neighbor) for neighbor in listeners}
+
+
+def make_room(n_neighbors: int) -> None:
+    """Raise this process's limit of descriptors to what so many neighbors need. Raises LoadFailed where it can't be."""
+    needed = n_neighbors + OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise LoadFailed(
+                f"{n_neighbors:,} neighbors need {needed:,} descriptors, and the limit is {hard:,}: "
+                f"raise it (ulimit -n {needed})"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _names(names: list[str]) -> str:

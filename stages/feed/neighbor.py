@@ -86,6 +86,7 @@ class Neighbor:
     probes: object = None  # a Probes that wants to know of announcements
     options: Options = field(default_factory=Options)
     failure: str = ""
+    unmet: str = ""  # what the other side's OPEN lacks; to call again would not help
     broken: str = ""  # why nothing can be sent any more
     notification: Notification | None = None
     rest: bytes = b""  # the beginning of a message whose end has not come
@@ -112,6 +113,8 @@ class Neighbor:
 
     def _cannot_connect(self, number: int, reason: str) -> OSError:
         host, port = self.target
+        if number == errno.EADDRNOTAVAIL:
+            reason = f"{self.plan.address} is no address of this machine: add it (ip address add), or play another"
         return OSError(number, f"{self.plan.name}: {self.plan.address} to {host} port {port}: {reason}")
 
     def _begin(self, now: float) -> None:
@@ -240,16 +243,25 @@ class Neighbor:
             except ProtocolError as error:
                 self.fail(f"its OPEN is malformed: {error}")
                 return
-            if self.opened.hold_time_s:
-                self.hold_time_s = min(self.plan.hold_time_s, self.opened.hold_time_s)
+            lacking = [each.label for each in self.plan.families if each not in self.opened.capabilities.families]
+            if lacking:
+                # RFC 4760 §8: what the other side does not offer must not be sent, so not all could be told.
+                self.unmet = f"{self.target[0]} does not offer {' and '.join(lacking)} to {self.plan.address}"
+                self.fail(self.unmet)
+                return
+            self.hold_time_s = min(self.plan.hold_time_s, self.opened.hold_time_s)
             self.options = Options(
                 as4=self.opened.capabilities.asn4 is not None, external=self.is_external, accept_as_sets=True
             )
             self.send(wire.KEEPALIVE)
-            self.next_keepalive_at = now + self.hold_time_s / 3
+            self.next_keepalive_at = self.keepalive_after(now)
         elif kind == MessageType.NOTIFICATION:
             self.notification = Notification.decode(body)
             self.fail(f"NOTIFICATION {wire.describe_notification(body)}")
+
+    def keepalive_after(self, now: float) -> float:
+        """Return when the next KEEPALIVE is due; never with a Hold Time of 0 (RFC 4271 §4.4)."""
+        return now + self.hold_time_s / 3 if self.hold_time_s else float("inf")
 
     @property
     def is_external(self) -> bool:

@@ -6,6 +6,7 @@ Owns prefixes, attribute sets, routes and journal of what it has fed, as a speak
 
 import ipaddress
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,11 @@ from stages.feed.source import Source
 from stages.feed.synthetic import Table
 
 MOST_AHEAD = 1 << 18  # changes not read yet
+PATIENCE_S = 2.0  # until it is said that nobody reads
+
+
+class NotThere(ValueError):
+    """There is no place on the bus for a speaker; the text says why."""
 
 
 def description(plan: Plan, local_asn: int) -> dict:
@@ -167,16 +173,26 @@ def feed_bus(run_dir: Path, senders: list[tuple[Plan, Source]], time_limit_s: fl
     from common.runtime.log import Log
     from common.runtime.loop import Loop
 
+    if not run_dir.is_dir():
+        raise NotThere(f"--bus {run_dir}: there is no such directory: name the run_dir of a router without a speaker")
     loop = Loop()
     bus = Bus(run_dir, "speaker", "0", loop, ZmqTransport(loop), Log("feed", level="error"))
-    speaker = BusSpeaker(bus, senders)
-    end = time.monotonic() + (time_limit_s or float("inf"))
-    told = False
+    try:
+        speaker = BusSpeaker(bus, senders)
+    except OSError as error:
+        bus.close()
+        raise NotThere(f"--bus {run_dir}: {error.strerror}: {error.filename}: stop that speaker first") from None
+    began_at = time.monotonic()
+    end = began_at + (time_limit_s or float("inf"))
+    told = warned = False
     try:
         while time.monotonic() < end:
             is_busy = speaker.turn()
             is_busy |= bus.pump()
             loop.turn(0.0 if is_busy else 0.05)
+            if not speaker.has_readers and not warned and time.monotonic() > began_at + PATIENCE_S:
+                warned = True
+                print(f"nobody reads in {run_dir} yet: are policy and rib of this router up?", file=sys.stderr)
             if speaker.is_fed and speaker.lag == 0 and not told:
                 told = True
                 seconds = time.monotonic() - speaker.began_at
@@ -186,4 +202,6 @@ def feed_bus(run_dir: Path, senders: list[tuple[Plan, Source]], time_limit_s: fl
         pass
     finally:
         bus.close()
+    if not told:
+        print(f"failed: {speaker.n_fed:,} routes fed, not all, when it ended", file=sys.stderr)
     return 0 if told else 1

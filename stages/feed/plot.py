@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 WIDTH, HEIGHT = 760, 260
-LEFT, RIGHT, TOP, BOTTOM = 80, 20, 34, 40
+LEFT, RIGHT, TOP, BOTTOM = 80, 36, 34, 40
 COLORS = ("#1b6ca8", "#c0392b", "#2e8b57", "#b8860b", "#6a4c93", "#008b8b", "#a0522d", "#555555")
 
 Series = tuple[str, list[tuple[float, float]]]

@@ -34,8 +34,10 @@ class RecordedTap:
         """Give the routes piece by piece, in the order of the recording; each prefix once in each piece."""
         hops = next_hops(plan)
         rows: dict[Family, dict] = {family: {} for family in plan.families}
+        is_empty = True
         for number, line in lines(self.path):
             route = self._route(number, line)
+            is_empty &= route is None
             if route is None or route[0] not in rows:
                 continue
             family, prefix, octets = route
@@ -43,6 +45,8 @@ class RecordedTap:
             if len(rows[family]) >= PIECE_ROUTES:
                 yield self._table(plan, family, hops[family], rows[family])
                 rows[family] = {}
+        if is_empty:
+            raise FileError(f"{self.path}: holds no routes{f' of a neighbor {self.peer}' if self.peer else ''}")
         for family, each in rows.items():
             if each:
                 yield self._table(plan, family, hops[family], each)

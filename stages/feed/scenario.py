@@ -1,75 +1,38 @@
 """Scenarios: what a load test does, as a TOML file or one of those that are shipped.
 
-Owns the keys of the file and their checks. Every error says where it is and, for an unknown name, the nearest
-known one. What the steps do is `steps.py`'s.
+Owns the reading of the file and the checks that look at more than one key; all errors are reported at once, each with
+its line and, for an unknown name, the nearest known one. The keys are declared in keys.py; what the steps do is
+steps.py's.
 """
 
 import difflib
 import ipaddress
 import itertools
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from common.bgp.constants import Family
-from stages.feed.mrt import HOW, MrtSource
+from common.config.keys import Key, Unfit, keys_of
+from common.config.lines import lines_of
+from common.config.load import ConfigError, syntax_error
+from stages.feed.keys import MOST_NEIGHBORS, STEP_KEYS, NeighborKeys, TableKeys, Target, Whole
+from stages.feed.mrt import MrtSource
 from stages.feed.neighbor import Plan
 from stages.feed.recording import RecordedTap
 from stages.feed.source import PrefixList, Ready, Source, Synthetic
 from stages.feed.steps import STEPS
 
 SHIPPED = resources.files("stages.feed") / "scenarios"
+LISTS = ("target", "neighbor", "step")
+HIGHEST_ASN = (1 << 32) - 1
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be played; the text says where and why."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Target:
-    """The speaker under test."""
-
-    name: str = ""
-    address: str
-    port: int = 179
-
-
-@dataclass(slots=True, kw_only=True)
-class TableKeys:
-    """A table that neighbors announce. `size` and `pool`: prefixes; `path`: of a file, from the scenario's folder."""
-
-    source: str = "synthetic"
-    size: int = 0
-    pool: int = 0
-    seed: int = 1
-    same_paths: bool = False  # else each neighbor has paths of its own to the same prefixes, or plays another peer
-    path: str = ""
-    peer: str = ""  # of an MRT file; empty: those with the most routes
-    first_as: str = "replace"
-    keeps_as_sets: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class NeighborKeys:
-    """A neighbor that is played, or `count` of them, with addresses and AS numbers one after the other."""
-
-    name: str
-    address: str
-    asn: int
-    count: int = 1
-    target: str = ""
-    sends: str = ""
-    listens: bool = True
-    hears: list[str] | None = None
-    families: list[str] = field(default_factory=lambda: [family.label for family in Family])
-    is_late: bool = False  # comes up when a step says so
-    is_internal: bool = False  # one AS number for all of `count`
-    hold_time_s: int = 90
-    receive_buffer_octets: int = 0
-    next_hop: str = ""
-    next_hop_6: str = ""
+    """A scenario that cannot be played; each line of the text says where and why."""
 
 
 @dataclass(slots=True)
@@ -101,78 +64,298 @@ def load(what: str, **overrides) -> Scenario:
     if what in names():
         return parse(what, text_of(what), Path("."), **overrides)
     if not path.suffix and not path.exists():
-        raise ScenarioError(f"no scenario is called {what!r}{_nearest(what, names())}; there are {', '.join(names())}")
+        hint = f" (did you mean {near!r}?)" if (near := nearest(what, names())) else ""
+        raise ScenarioError(f"no scenario is called {what!r}{hint}; there are {', '.join(names())}")
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no text file"
         raise ScenarioError(f"{path}: {reason}") from None
-    return parse(path.stem, text, path.parent, **overrides)
+    return parse(path.stem, text, path.parent, source=str(path), **overrides)
 
 
 def parse(
-    name: str, text: str, folder: Path, *, target: str = "", port: int = 0, size: int = 0, time_limit_s: float = 0
-) -> Scenario:
-    """Check a scenario's text and make what it says. `target`, `port` (of all targets) and `size` take precedence."""
-    try:
-        keys = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{name}: {error}") from None
-    _known(name, keys, ("summary", "time_limit_s", "target", "table", "neighbor", "step"))
-    targets = _targets(name, keys.get("target", []), target, port)
-    tables = {key: _made(f"{name}: table.{key}", TableKeys, value) for key, value in keys.get("table", {}).items()}
-    entries = [_made(f"{name}: neighbor {n}", NeighborKeys, each) for n, each in enumerate(keys.get("neighbor", []), 1)]
-    if not entries:
-        raise ScenarioError(f"{name}: has no neighbor")
-    makers = {key: _checked_table(f"{name}: table.{key}", table, folder, size) for key, table in tables.items()}
-    players: list[tuple[Plan, Source]] = []
-    for entry in entries:
-        players += _players(f"{name}: neighbor {entry.name}", entry, targets, makers, len(players))
+    name: str, text: str, folder: Path, *, source: str = "", target: str = "", port: int = 0, size: int = 0,
+    time_limit_s: float = 0,
+) -> Scenario:  # fmt: skip
+    """Check a scenario's text and make what it says. Raises ScenarioError.
+
+    source: what messages call it. `target`, `port` (of all targets), `size` and `time_limit_s` take precedence.
+    """
+    reader = Reader(source or name, text)
+    reader.read()
+    reader.override(target, port)
+    makers = {key: reader.maker(key, table, folder, size) for key, table in reader.tables.items()}
+    players = reader.players(makers)
     plans = [plan for plan, _ in players]
-    steps = [_step(f"{name}: step {n}", each, plans, folder) for n, each in enumerate(keys.get("step", []), 1)]
-    late = {plan.name for entry in entries if entry.is_late for plan in plans if plan.name in _names_of(entry)}
-    limit_s = time_limit_s or keys.get("time_limit_s", 120)
-    return Scenario(name, keys.get("summary", ""), limit_s, targets, players, late, steps)
+    for index, message in clashes(plans):
+        reader.error(("neighbor", reader.entry_of[index]), message)
+    late = {plan.name for index, plan in enumerate(plans) if reader.neighbors[reader.entry_of[index]].is_late}
+    steps = reader.read_steps([plan.name for plan in plans], folder)
+    reader.end()
+    limit_s = time_limit_s or reader.whole.time_limit_s
+    return Scenario(name, reader.whole.summary, limit_s, list(reader.targets.values()), players, late, steps)
 
 
-def _targets(name: str, keys, address: str, port: int) -> list[Target]:
-    if address and not keys:
-        keys = [{"address": address}]
-    targets = [_made(f"{name}: target", Target, each) for each in (keys if isinstance(keys, list) else [keys])]
-    if not targets:
-        raise ScenarioError(f"{name}: has no target: the address of the speaker under test")
-    if address and len(targets) == 1:
-        targets[0].address = address
-    for each in targets:
-        each.port = port or each.port
-        _address(f"{name}: target", each.address)
-    return targets
+def clashes(plans: list[Plan]) -> Iterable[tuple[int, str]]:
+    """Give (index of a plan, what is wrong with it beside the others or its target)."""
+    named: set[str] = set()
+    placed: dict[tuple, str] = {}
+    for index, plan in enumerate(plans):
+        if plan.name in named:
+            yield index, f"two neighbors are called {plan.name!r}: each needs a name of its own"
+        elif other := placed.get((plan.address, plan.target)):
+            yield index, f"{plan.address} is already the address of {other}: each neighbor needs its own"
+        elif plan.target and (":" in plan.address) != (":" in plan.target[0]):
+            yield index, f"{plan.address} and its target {plan.target[0]} are of different IP versions"
+        named.add(plan.name)
+        placed.setdefault((plan.address, plan.target), plan.name)
 
 
-def _checked_table(where: str, keys: TableKeys, folder: Path, size: int):
-    """Return what makes the source of the n-th neighbor with this table."""
-    sources = ("synthetic", "prefixes", "mrt", "tap")
-    _one_of(f"{where}: source", keys.source, sources)
-    _one_of(f"{where}: first_as", keys.first_as, HOW)
-    path = Path() if keys.source == "synthetic" else _file(where, folder, keys.path)
-    ranks = itertools.count()  # of the peers of a file: each neighbor plays another
-    if size and keys.size:
-        keys.pool = keys.pool * size // keys.size
-    if size:
-        keys.size = size
+def router_id_at(address, number: int) -> str:
+    """Return the router id of the n-th neighbor: its IPv4 address, or one that is made up."""
+    return str(address) if address.version == 4 else str(ipaddress.IPv4Address(0x0A4D0000 + number + 1))
 
-    def make(number: int) -> Source:
-        variant = 0 if keys.same_paths else number
-        if keys.source == "prefixes":
-            return PrefixList(path, keys.size or None, keys.seed, variant)
-        if keys.source == "mrt":
-            rank = 0 if keys.same_paths or keys.peer else next(ranks)
-            return MrtSource(path, keys.peer, keys.first_as, keys.keeps_as_sets, rank)
-        if keys.source == "tap":
-            return RecordedTap(path, keys.peer, keys.first_as)
-        return Synthetic(keys.size or Synthetic().size, keys.seed, variant, keys.pool)
 
-    return make
+def nearest(name: str, known: Iterable) -> str:
+    """Return the known name that was most likely meant, if any."""
+    return next(iter(difflib.get_close_matches(name, [str(each) for each in known], 1)), "")
+
+
+class Reader:
+    """The document of one scenario, and all that is wrong with it."""
+
+    def __init__(self, source: str, text: str):
+        self.source = source
+        self.errors: list[ConfigError] = []
+        self.lines: dict = {}
+        self.document: dict = {}
+        self.whole = Whole()
+        self.targets: dict[tuple, Target] = {}  # by place in the document, as are the others
+        self.tables: dict[str, TableKeys] = {}
+        self.neighbors: dict[int, NeighborKeys] = {}
+        self.entry_of: list[int] = []  # of each player, the number of its [[neighbor]]
+        try:
+            self.document = tomllib.loads(text)
+            self.lines = lines_of(text)
+        except tomllib.TOMLDecodeError as error:
+            self.errors.append(syntax_error(str(error), text))
+        except RecursionError:
+            self.errors.append(ConfigError("", 0, "not TOML: brackets within brackets without end"))
+        self.end()
+
+    def error(self, path: tuple, message: str, near: str = "", at: str = "") -> None:
+        """Note an error at a place in the document, or the nearest place around it that stands in the file.
+
+        at: the value of a list, such as "[2]".
+        """
+        line, known = 0, (*path, int(at[1:-1])) if at else path
+        while not line and known:
+            line, known = self.lines.get(known, 0), known[:-1]
+        words = [f"#{part + 1}" if isinstance(part, int) else part for part in path]
+        if path[:1] == ("neighbor",) and len(path) > 1 and (entry := self.neighbors.get(path[1])):
+            words[1] = entry.name
+        self.errors.append(ConfigError(".".join(words) + at, line, message, near))
+
+    def end(self) -> None:
+        """Raise ScenarioError with all errors, if there are any."""
+        if self.errors:
+            ordered = sorted(self.errors, key=lambda error: error.line)
+            raise ScenarioError("\n".join(f"{self.source}: {error}" for error in ordered))
+
+    # ---- the keys of each table ---------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read all but the steps."""
+        top = {name: value for name, value in self.document.items() if name not in (*LISTS, "table")}
+        self.whole = self._made(Whole, top, (), ("target", "table", "neighbor", "step")) or self.whole
+        for path, each in self._entries("target"):
+            if made := self._made(Target, each, path):
+                self.targets[path] = made
+        tables = self.document.get("table", {})
+        if not isinstance(tables, dict):
+            self.error(("table",), "must be written [table.NAME], once for each table")
+            tables = {}
+        for name, each in tables.items():
+            if made := self._made(TableKeys, each, ("table", name)):
+                self.tables[name] = made
+        for path, each in self._entries("neighbor"):
+            if made := self._made(NeighborKeys, each, path):
+                self.neighbors[path[1]] = made
+        if "neighbor" not in self.document:
+            self.error((), "has no neighbor: write [[neighbor]], once for each")
+
+    def _entries(self, name: str) -> Iterable[tuple[tuple, Any]]:
+        """Give (path, table) of each entry; a target that is alone may be a plain table."""
+        value = self.document.get(name, [])
+        if isinstance(value, list):
+            for index, each in enumerate(value):
+                yield (name, index), each
+        elif name == "target" and isinstance(value, dict):
+            yield (name,), value
+        else:
+            self.error((name,), f"must be written [[{name}]], once for each {name}")
+
+    def _made(self, section: type, table: Any, path: tuple, also: tuple = ()):
+        """Return an object of the keys of one table; None with all errors noted."""
+        if not isinstance(table, dict):
+            return self.error(path, "must be a table of keys and values")
+        declared = {name: key for name, (_, key) in keys_of(section).items()}
+        values = self._values(declared, table, path, also)
+        return None if values is None else section(**values)
+
+    def _values(self, declared: dict[str, Key], table: dict, path: tuple, also: tuple = ()) -> dict | None:
+        n_before = len(self.errors)
+        for name in table:
+            if name not in declared:
+                self.error((*path, name), "unknown key", nearest(name, [*declared, *also]))
+        values = {}
+        for name, key in declared.items():
+            if name in table:
+                try:
+                    values[name] = key.kind.parse(table[name])
+                except Unfit as unfit:
+                    for each in unfit.each():
+                        self.error((*path, name), str(each), at=each.at)
+            elif key.is_required:
+                self.error((*path, name), "is required and missing")
+        return values if len(self.errors) == n_before else None
+
+    # ---- what they mean together --------------------------------------------------------------------------------
+
+    def override(self, address: str, port: int) -> None:
+        """Put the target of the command in the place of the scenario's."""
+        if address and "target" not in self.document:
+            self.targets = {(): Target(address=address)}
+        elif address and len(self.targets) == 1:
+            next(iter(self.targets.values())).address = address
+        elif address and self.targets:
+            self.error((), f"has {len(self.targets)} targets: change their addresses in the file, not by --target")
+        elif "target" not in self.document:
+            self.error((), "has no target: the address of the speaker under test")
+        seen: set[str] = set()
+        for path, each in self.targets.items():
+            each.port = port or each.port
+            if each.name in seen:
+                self.error(path, f"two targets are called {each.name!r}: each needs a name of its own")
+            seen.add(each.name)
+
+    def maker(self, name: str, keys: TableKeys, folder: Path, size: int):
+        """Return what makes the source of the n-th neighbor with this table."""
+        where = ("table", name)
+        if keys.source == "synthetic":
+            path = Path()
+            if keys.path or keys.peer:
+                self.error((*where, "path"), 'is for tables of files: say source = "mrt", "prefixes" or "tap"')
+        else:
+            path = self._file((*where, "path"), folder, keys.path)
+        if keys.pool and keys.pool < (keys.size or Synthetic().size):
+            self.error((*where, "pool"), f"{keys.pool} is less than size: a choice cannot be more than there is")
+        ranks = itertools.count()  # of the peers of a file: each neighbor plays another
+        if size and keys.size:
+            keys.pool = keys.pool * size // keys.size
+        if size:
+            keys.size = size
+
+        def make(number: int) -> Source:
+            variant = 0 if keys.same_paths else number
+            if keys.source == "prefixes":
+                return PrefixList(path, keys.size or None, keys.seed, variant)
+            if keys.source == "mrt":
+                rank = 0 if keys.same_paths or keys.peer else next(ranks)
+                return MrtSource(path, keys.peer, keys.first_as, keys.keeps_as_sets, rank)
+            if keys.source == "tap":
+                return RecordedTap(path, keys.peer, keys.first_as)
+            return Synthetic(keys.size or Synthetic().size, keys.seed, variant, keys.pool)
+
+        return make
+
+    def players(self, makers: dict) -> list[tuple[Plan, Source]]:
+        """Return all neighbors with what they announce."""
+        targets = {target.name: target for target in self.targets.values()}
+        known = [name for entry in self.neighbors.values() for name in _names_of(entry)]
+        made: list[tuple[Plan, Source]] = []
+        for index, entry in self.neighbors.items():
+            where = ("neighbor", index)
+            target = targets.get(entry.target)
+            if target is None and self.targets:
+                others = ", ".join(map(repr, targets))
+                self.error(
+                    (*where, "target"), f"is {entry.target!r}, and targets are {others}", nearest(entry.target, targets)
+                )
+            if entry.sends and entry.sends not in makers and entry.sends not in self.document.get("table", ()):
+                self.error((*where, "sends"), f"there is no table {entry.sends!r}", nearest(entry.sends, makers))
+            entry.hears = self._matching((*where, "hears"), entry.hears, known)
+            if not self._is_within(where, entry) or len(known) > MOST_NEIGHBORS:
+                continue
+            self.entry_of += [index] * entry.count
+            make = makers.get(entry.sends)
+            for plan in _plans(entry, target, len(made)):
+                made.append((plan, make(len(made)) if make else Ready()))
+        if len(known) > MOST_NEIGHBORS:
+            self.error(("neighbor",), f"has {len(known)} neighbors; there may be {MOST_NEIGHBORS}")
+        return made
+
+    def _is_within(self, where: tuple, entry: NeighborKeys) -> bool:
+        """Tell whether the last of `count` neighbors still has an address and an AS number."""
+        n_errors = len(self.errors)
+        try:
+            ipaddress.ip_address(entry.address) + (entry.count - 1)
+        except ValueError:
+            self.error((*where, "count"), f"{entry.count} addresses from {entry.address} on are more than there are")
+        if not entry.is_internal and entry.asn + entry.count - 1 > HIGHEST_ASN:
+            self.error((*where, "count"), f"{entry.count} AS numbers from {entry.asn} on are more than there are")
+        return len(self.errors) == n_errors
+
+    def _matching(self, where: tuple, chosen: Iterable[str] | None, known: list[str]) -> list[str] | None:
+        """Return the names meant: each a neighbor's, or that of an entry with `count`."""
+        if chosen is None:
+            return None
+        found = []
+        for name in chosen:
+            own = [each for each in known if each == name or _entry_name(each) == name]
+            if not own:
+                self.error(where, f"no neighbor is called {name!r}", nearest(name, known))
+            found += own
+        return list(dict.fromkeys(found))
+
+    def _file(self, where: tuple, folder: Path, path: str) -> Path:
+        if not path:
+            self.error(where, "is required and missing: the file")
+        elif not (folder / path).is_file():
+            self.error(where, f"there is no file {str(folder / path)!r}")
+        return folder / path
+
+    # ---- steps --------------------------------------------------------------------------------------------------
+
+    def read_steps(self, known: list[str], folder: Path) -> list[tuple[str, dict[str, Any]]]:
+        """Return the steps as (name, arguments)."""
+        found = [self._step(path, each, known, folder) for path, each in self._entries("step")]
+        if "step" not in self.document:
+            self.error((), "has no step: write [[step]] with do = ..., once for each")
+        return [each for each in found if each is not None]
+
+    def _step(self, path: tuple, table: Any, known: list[str], folder: Path) -> tuple[str, dict[str, Any]] | None:
+        if not isinstance(table, dict):
+            return self.error(path, "must be a table of keys and values")
+        name = table.get("do")
+        if not isinstance(name, str) or name not in STEPS:
+            words = "do is missing" if name is None else f"do = {name!r} is unknown"
+            return self.error((*path, "do"), f"{words}: one of {', '.join(STEPS)}", nearest(str(name), STEPS))
+        defaults = STEPS[name].__kwdefaults__ or {}
+        declared = {each: Key(*STEP_KEYS[each], default, "", None) for each, default in defaults.items()}
+        keys = self._values(declared, {each: value for each, value in table.items() if each != "do"}, path)
+        if keys is None:
+            return None
+        if "neighbors" in keys:
+            keys["neighbors"] = self._matching((*path, "neighbors"), keys["neighbors"], known)
+        if keys.get("sender"):
+            self._matching((*path, "sender"), [keys["sender"]], known)
+        if name == "garbage" and len(keys.get("neighbors", known)) != 1:
+            self.error((*path, "neighbors"), "must name one neighbor, who sends the garbage")
+        if name == "replay":
+            keys["path"] = str(self._file((*path, "path"), folder, keys.get("path", "")))
+        return name, keys
 
 
 def _names_of(entry: NeighborKeys) -> list[str]:
@@ -181,123 +364,19 @@ def _names_of(entry: NeighborKeys) -> list[str]:
     return [f"{entry.name}-{number + 1}" for number in range(entry.count)]
 
 
-def _players(where: str, entry: NeighborKeys, targets: list[Target], makers: dict, first: int) -> list:
-    address = _address(where, entry.address)
-    target = next((each for each in targets if each.name == entry.target), None)
-    if target is None:
-        raise ScenarioError(f"{where}: target {entry.target!r}{_nearest(entry.target, [t.name for t in targets])}")
-    if entry.sends and entry.sends not in makers:
-        raise ScenarioError(f"{where}: sends {entry.sends!r}: there is no such table{_nearest(entry.sends, makers)}")
-    try:
-        families = tuple(Family.named(label) for label in entry.families)
-    except ValueError as error:
-        raise ScenarioError(f"{where}: {error}") from None
-    if not 0 < entry.asn < 1 << 32:
-        raise ScenarioError(f"{where}: asn {entry.asn} is no AS number")
-    made = []
+def _entry_name(name: str) -> str:
+    head, _, number = name.rpartition("-")
+    return head if number.isdecimal() else name
+
+
+def _plans(entry: NeighborKeys, target: Target | None, first: int) -> Iterable[Plan]:
+    """Give the plans of one entry; `first`: how many neighbors there are before."""
+    address = ipaddress.ip_address(entry.address)
     for number, name in enumerate(_names_of(entry)):
-        own = str(address + number)
-        asn = entry.asn + (0 if entry.is_internal else number)
-        plan = Plan(
-            name, own, asn, router_id_at(address + number, first + number), families, entry.hold_time_s,
-            None if entry.listens else 0, None if entry.hears is None else tuple(entry.hears),
-            (target.address, target.port), entry.receive_buffer_octets, entry.next_hop, entry.next_hop_6,
+        yield Plan(
+            name, str(address + number) if number else entry.address,
+            entry.asn + (0 if entry.is_internal else number), router_id_at(address + number, first + number),
+            tuple(Family.named(label) for label in entry.families), entry.hold_time_s, None if entry.listens else 0,
+            None if entry.hears is None else tuple(entry.hears), target and (target.address, target.port),
+            entry.receive_buffer_octets, entry.next_hop, entry.next_hop_6,
         )  # fmt: skip
-        source = makers[entry.sends](first + number) if entry.sends else Ready()
-        made.append((plan, source))
-    return made
-
-
-def router_id_at(address, number: int) -> str:
-    """Return the router id of the n-th neighbor: its IPv4 address, or one that is made up."""
-    return str(address) if address.version == 4 else str(ipaddress.IPv4Address(0x0A4D0000 + number + 1))
-
-
-def _step(where: str, keys: dict, plans: list[Plan], folder: Path) -> tuple[str, dict[str, Any]]:
-    keys = dict(keys)
-    name = keys.pop("do", None)
-    if name not in STEPS:
-        raise ScenarioError(f"{where}: do = {name!r} is unknown{_nearest(str(name), STEPS)}")
-    known = STEPS[name].__kwdefaults__ or {}
-    _known(where, keys, known)
-    for key, value in keys.items():
-        if known[key] is not None and not isinstance(value, type(known[key]) | int):
-            raise ScenarioError(f"{where}: {key} = {value!r}: expected {type(known[key]).__name__}")
-    chosen = keys.get("neighbors")
-    if chosen is not None:
-        keys["neighbors"] = _matching(where, chosen, [plan.name for plan in plans])
-    if name == "replay":
-        keys["path"] = str(_file(where, folder, keys.get("path", "")))
-        _one_of(f"{where}: first_as", keys.get("first_as", "replace"), HOW)
-        if keys.get("speed", 1) <= 0:
-            raise ScenarioError(f"{where}: speed = {keys['speed']!r}: expected more than 0")
-    return name, keys
-
-
-def _matching(where: str, chosen: list[str], known: list[str]) -> list[str]:
-    """Return the names meant: each a neighbor's, or that of an entry with `count`."""
-    found = []
-    for name in chosen:
-        own = [each for each in known if each == name or each.rpartition("-")[0] == name]
-        if not own:
-            raise ScenarioError(f"{where}: no neighbor is called {name!r}{_nearest(name, known)}")
-        found += own
-    return found
-
-
-# ---- checks ---------------------------------------------------------------------------------------------------------
-
-
-def _made(where: str, kind: type, keys: Any):
-    if not isinstance(keys, dict):
-        raise ScenarioError(f"{where}: expected keys and values")
-    known = {each.name: each for each in fields(kind)}
-    _known(where, keys, known)
-    for name, each in known.items():
-        is_needed = each.default is MISSING and each.default_factory is MISSING
-        if is_needed and name not in keys:
-            raise ScenarioError(f"{where}: {name} is missing")
-        if name in keys and not _is_of(keys[name], str(each.type)):
-            raise ScenarioError(f"{where}: {name} = {keys[name]!r}: expected {_kind(each.type)}")
-    return kind(**keys)
-
-
-def _kind(kind) -> str:
-    words = {"str": "a text", "int": "a whole number", "bool": "true or false", "float": "a number"}
-    return words.get(getattr(kind, "__name__", str(kind)), "a list of texts")
-
-
-def _is_of(value: Any, kind: str) -> bool:
-    if "list" in kind:
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    wanted = {"str": str, "int": int, "bool": bool}[kind.removeprefix("<class '").removesuffix("'>")]
-    return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
-
-
-def _known(where: str, keys: dict, known) -> None:
-    for key in keys:
-        if key not in known:
-            raise ScenarioError(f"{where}: unknown key {key!r}{_nearest(key, known)}")
-
-
-def _one_of(where: str, name: str, known) -> None:
-    if name not in known:
-        raise ScenarioError(f"{where} {name!r} is unknown{_nearest(name, known)}: one of {', '.join(known)}")
-
-
-def _file(where: str, folder: Path, path: str) -> Path:
-    if not (folder / path).is_file():
-        raise ScenarioError(f"{where}: path {path!r}: there is no such file")
-    return folder / path
-
-
-def _nearest(name: str, known) -> str:
-    found = difflib.get_close_matches(name, [str(each) for each in known], 1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
-
-
-def _address(where: str, text: str):
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        raise ScenarioError(f"{where}: address {text!r} is no IP address") from None

@@ -98,6 +98,8 @@ def _judged(run: Run, chosen: list[Neighbor]) -> dict[str, dict]:
 def probe(run: Run, *, count: int = 1000, interval_s: float = 0.0, sender: str = "", background: bool = False) -> dict:
     """Send single changes and measure their way to the first listener; in the background, until `probe-end`."""
     player = run.player
+    if sender:
+        _must_be_up([player.by_name[sender]])
     player.load.n_probes, player.load.probe_interval_s = count, interval_s
     player.start_probes(player.by_name[sender] if sender else None)
     if background:
@@ -108,6 +110,8 @@ def probe(run: Run, *, count: int = 1000, interval_s: float = 0.0, sender: str =
 
 def probe_end(run: Run) -> dict:
     """End probes that go on in the background, when those on their way have arrived."""
+    if run.player.probes is None:
+        raise LoadFailed("no probes are under way: let a probe step with background = true come before")
     run.player.end_probes(is_cut=True)
     return run.player.probes.summary()
 
@@ -137,21 +141,36 @@ def replay(
 
     Without `peer` each plays another one, the first that with the most.
     """
-    if neighbors is None:
-        neighbors = [each.plan.name for each in run.player.senders if each.is_established][:1]
-    sources = [MrtSource(Path(path), peer, first_as, rank=rank) for rank in range(len(neighbors))]
+    sources = replayed(run, {"path": path, "neighbors": neighbors, "peer": peer, "first_as": first_as})
+    senders = run.player.senders[:1] if neighbors is None else run.chosen(neighbors)
+    _must_be_up(senders)
     return _go_on(
         run,
-        [
-            Replay(run.player, neighbor, source, speed)
-            for neighbor, source in zip(run.chosen(neighbors), sources, strict=True)
-        ],
+        [Replay(run.player, neighbor, source, speed) for neighbor, source in zip(senders, sources, strict=True)],
     )
+
+
+def replayed(run: Run, keys: dict) -> list[MrtSource]:
+    """Return the sources of a `replay` step with these keys: one for each neighbor, or for the first sender."""
+    names = keys.get("neighbors")
+    n = len(run.player.senders[:1] if names is None else names)
+    path, peer, first_as = Path(keys.get("path", "")), keys.get("peer", ""), keys.get("first_as", "replace")
+    return [MrtSource(path, peer, first_as, rank=rank) for rank in range(n)]
+
+
+def _must_be_up(neighbors: list[Neighbor]) -> None:
+    down = [each.plan.name for each in neighbors if not each.is_established]
+    if down:
+        raise LoadFailed(f"{', '.join(down[:3])}: has no session: let a connect step come before")
 
 
 def _senders(run: Run, neighbors: list | None) -> list[Neighbor]:
     chosen = run.chosen(neighbors)
-    return [each for each in chosen if each.is_established and run.player.judge.n_announced(each.plan.name)]
+    sending = [each for each in chosen if each.is_established and (each.sent_at or each.source is not None)]
+    found = [each for each in sending if run.player.judge.n_announced(each.plan.name)]
+    if not found:
+        raise LoadFailed("there is nobody whose routes could change: let a send step come before")
+    return found
 
 
 def _go_on(run: Run, changes: list) -> dict:
@@ -237,26 +256,36 @@ def wait(run: Run, *, seconds: float = 1.0) -> dict:
     return {}
 
 
-def garbage(run: Run, *, neighbors: list | None = None, kinds: list | None = None, answer_s: float = ANSWER_S) -> dict:
+def garbage(
+    run: Run, *, neighbors: list | None = None, kinds: list | None = None, answer_s: float = ANSWER_S,
+    back_s: float = 90.0,
+) -> dict:  # fmt: skip
     """Send malformed messages of each kind over a session of its own, and judge what comes back.
 
     A session that has been silent for `answer_s` stands.
     """
     neighbor = run.chosen(neighbors)[0]
     answers, wrong = {}, []
-    for name in kinds or kinds_of_garbage.KINDS:
-        answer = _answer_to(run.player, neighbor, kinds_of_garbage.KINDS[name], answer_s)
-        answers[name] = answer
-        if not answer["is_right"]:
-            wrong.append(name)
-    run.is_good &= not wrong
-    run.player.connect([neighbor], 30.0)
-    return {"kinds": len(answers), "wrong": wrong, "answers": answers}
+    found = {"kinds": 0, "wrong": wrong, "answers": answers}
+    try:
+        for name in kinds or kinds_of_garbage.KINDS:
+            answers[name] = _answer_to(run.player, neighbor, kinds_of_garbage.KINDS[name], answer_s, back_s)
+            found["kinds"] = len(answers)
+            if not answers[name]["is_right"]:
+                wrong.append(name)
+        run.player.disconnect(neighbor)  # what it has announced meanwhile goes
+        run.player.connect([neighbor], back_s)
+    except LoadFailed as failure:
+        failure.found = found
+        raise
+    finally:
+        run.is_good &= not wrong
+    return found
 
 
-def _answer_to(player: Player, neighbor: Neighbor, kind, answer_s: float) -> dict:
+def _answer_to(player: Player, neighbor: Neighbor, kind, answer_s: float, back_s: float) -> dict:
     if not neighbor.is_established:
-        player.connect([neighbor], 30.0)
+        player.connect([neighbor], back_s)
     name = neighbor.plan.name
     player.ignored.add(name)
     try:

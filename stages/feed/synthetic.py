@@ -161,6 +161,8 @@ def load_prefixes(path: Path, limit: int | None = None) -> dict[Family, tuple[np
         n_read += 1
         if n_read == limit:
             break
+    if not n_read:
+        raise FileError(f"{path}: holds no prefix")
     return {family: _columns(family, items) for family, items in rows.items() if items}
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from common.bgp.capabilities import Capabilities
 from common.bgp.constants import Family
 from common.bgp.messages import KEEPALIVE, Notification, Open
-from stages.feed import churn, garbage, plot
+from stages.feed import churn, garbage, load, picture, plot
 from stages.feed.command import feed
 from stages.feed.mrt import MrtSource, summarize
 from stages.feed.unpack import FileError
@@ -23,6 +23,9 @@ from stages.feed.unpack import FileError
 
 def run(*words: str):
     return CliRunner().invoke(feed, list(words))
+
+
+PAIR = ("--target", "127.0.0.1", "--sender", "a=127.0.0.2,1", "--listener", "b=127.0.0.3,2")
 
 
 @pytest.mark.parametrize(
@@ -37,8 +40,28 @@ def run(*words: str):
         (("full-table", "--target", "router"), "'router' is no IP address"),
         (("--target", "127.0.0.1"), "nobody is to be played"),
         (("--target", "127.0.0.1", "--sender", "a=127.0.0.2,0"), "write NAME=ADDRESS,ASN"),
-        (("--target", "127.0.0.1", "--sender", "a=127.0.0.2,1", "--speed", "0"), "--speed"),
+        ((*PAIR, "--speed", "0"), "--speed"),
         (("--bus", "/tmp"), "--bus needs a --sender"),
+        (("--bus", "/no/such", "--sender", "a=10.0.0.1,1"), "there is no such directory"),
+        (("--bus", "/tmp", "--target", "10.0.0.1", "--sender", "a=10.0.0.1,1"), "there are no sessions"),
+        ((*PAIR, "--port", "70000"), "--port"),
+        ((*PAIR, "--size", "-5"), "--size"),
+        ((*PAIR, "--seed", "-1"), "--seed"),
+        ((*PAIR, "--speed", "2"), "--speed is that of --replay"),
+        ((*PAIR, "--time-limit", "nan"), "is no number of use"),
+        ((*PAIR, "--time-limit", "-1"), "--time-limit"),
+        ((*PAIR, "--peer", "AS3"), "--peer is a peer of the file"),
+        ((*PAIR, "--mrt", __file__, "--prefixes", __file__), "--mrt and --prefixes: a table comes from one"),
+        ((*PAIR, "--mrt", __file__, "--size", "9"), "--size and --mrt"),
+        ((*PAIR, "--probes-while-loading"), "--probes says how many"),
+        ((*PAIR, "--probes", "3", "--probes-while-loading"), "needs two --sender"),
+        ((*PAIR[:4], "--probes", "3"), "--probes needs a --sender and a --listener"),
+        ((*PAIR, "--sender", "a=127.0.0.4,3"), "two neighbors are called 'a'"),
+        ((*PAIR, "--sender", "c=127.0.0.2,3"), "127.0.0.2 is already the address of a"),
+        ((*PAIR, "--sender", "c=fd77::1,3"), "of different IP versions"),
+        ((*PAIR, "--json", "/no/such/report.json"), "there is no directory '/no/such'"),
+        ((*PAIR, "--plot", "/no/such/plot.svg"), "there is no directory '/no/such'"),
+        ((*PAIR, "--plot", "plot.pdf"), "a plot is SVG or PNG"),
     ],
 )  # fmt: skip
 def test_wrong_usage(words, complaint):
@@ -51,6 +74,36 @@ def test_a_file_that_is_no_mrt(tmp_path):
     """A neighbor's file of the wrong kind ends the command with status 1 and a sentence, before anything is sent."""
     result = run("--target", "127.0.0.1", "--sender", "a=127.0.0.2,64601", "--mrt", __file__)
     assert result.exit_code == 1 and f"{__file__}: is no MRT file" in result.output
+
+
+def test_a_report_is_written_of_a_file_that_is_no_table(tmp_path):
+    """What is wrong with a file stands in the report too, so that no older one is taken for this test's."""
+    report = tmp_path / "report.json"
+    for name, text in (("list", "# nothing"), ("recording", '{"mark": "position"}')):
+        path = tmp_path / name
+        path.write_text(text)
+        result = run(*PAIR, "--prefixes" if name == "list" else "--tap", str(path), "--json", str(report))
+        assert result.exit_code == 1 and "holds no" in result.output
+        assert not json.loads(report.read_text())["is_good"] and str(path) in json.loads(report.read_text())["failure"]
+    result = run(*PAIR, "--replay", __file__)
+    assert result.exit_code == 1 and "is no MRT file" in result.output and "connect" not in result.output
+
+
+def test_an_address_that_is_not_here():
+    """A neighbor whose address this machine does not have is told what to do."""
+    result = run("--target", "127.0.0.1", "--sender", "a=192.0.2.77,1", "--size", "3")
+    assert result.exit_code == 1 and "192.0.2.77 is no address of this machine: add it" in result.output
+
+
+def test_more_neighbors_than_descriptors(monkeypatch):
+    """The limit of descriptors is raised as far as it goes, and said where it does not reach."""
+    limits = [(64, 1000)]
+    monkeypatch.setattr(load.resource, "getrlimit", lambda which: limits[-1])
+    monkeypatch.setattr(load.resource, "setrlimit", lambda which, limit: limits.append(limit))
+    load.make_room(500)
+    assert limits[-1] == (500 + load.OTHER_DESCRIPTORS, 1000)
+    with pytest.raises(load.LoadFailed, match=r"2,000 neighbors need 2,064 descriptors.*limit is 1,000.*ulimit -n"):
+        load.make_room(2000)
 
 
 def test_a_target_that_refuses(tmp_path):
@@ -117,6 +170,30 @@ def test_files_that_are_no_mrt(octets, complaint, tmp_path):
     path.write_bytes(octets)
     with pytest.raises(FileError, match=complaint):
         summarize(path)
+
+
+@pytest.mark.parametrize("offered", [(), (Family.IPV4_UNICAST,)])
+def test_a_family_that_is_not_offered(offered):
+    """A target that offers fewer families than are to be played is told which; nothing is sent."""
+    opened = Open(65000, 90, 0x0A4D0001, Capabilities(families=offered, asn4=65000)).encode()
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def play() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(opened)
+                while octets := connection.recv(1 << 16):
+                    heard.extend(octets)
+
+        thread = threading.Thread(target=play, daemon=True)
+        thread.start()
+        port = str(server.getsockname()[1])
+        result = run("--target", "127.0.0.1", "--port", port, "--sender", "a=127.0.0.2,64601", "--size", "9")
+        thread.join(10)
+    assert result.exit_code == 1 and "a: 127.0.0.1 does not offer" in result.output
+    assert "ipv6-unicast to 127.0.0.2: configure it there" in result.output
+    assert len(heard) == int.from_bytes(heard[16:18], "big")  # the OPEN alone
 
 
 def test_a_session_that_is_ended_while_it_loads(tmp_path):
@@ -196,6 +273,22 @@ def test_answers_to_garbage_are_judged():
     assert garbage.judged(origin, None, True) and not garbage.judged(origin, (3, 6), False)
     assert not garbage.judged(origin, None, False)
     assert garbage.judged(unknown, None, True) and garbage.judged(unknown, (3, 2), False)
+
+
+def test_a_plot_is_written_as_its_name_says(tmp_path, monkeypatch):
+    """A PNG has the size and the colors of the SVG; without what draws it, it is refused beforehand."""
+    from PIL import Image
+
+    svg = plot.plot("a <test>", [("one", [(0, 0), (1, 10)])], [1.0, 2.0, 9.0])
+    picture.write(svg, tmp_path / "plot.svg")
+    picture.write(svg, tmp_path / "plot.png")
+    assert (tmp_path / "plot.svg").read_text() == svg
+    image = Image.open(tmp_path / "plot.png")
+    assert image.size == (2 * plot.WIDTH, 4 * plot.HEIGHT)
+    colors = {color for _, color in image.getcolors(1 << 20)}
+    assert {(255, 255, 255), (0x1B, 0x6C, 0xA8), (0x33, 0x33, 0x33)} <= colors
+    monkeypatch.setattr(picture.importlib.util, "find_spec", lambda name: None)
+    assert "install it" in picture.why_not(tmp_path / "plot.png") and not picture.why_not(tmp_path / "plot.svg")
 
 
 def test_the_plot_shows_both_panels():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stages.feed import keys, steps
 from stages.feed import scenario as scenarios
 from stages.feed.command import Performance
 from stages.feed.scenario import ScenarioError
@@ -93,6 +94,7 @@ def test_shipped_scenarios_are_right(name):
 
 
 NEIGHBOR = '[target]\naddress = "10.0.0.1"\n[[neighbor]]\nname = "a"\naddress = "10.0.0.2"\nasn = 64601\n'
+OTHER = '[[neighbor]]\nname = "b"\naddress = "10.0.0.3"\nasn = 64602\n'
 
 
 @pytest.mark.parametrize(
@@ -100,24 +102,107 @@ NEIGHBOR = '[target]\naddress = "10.0.0.1"\n[[neighbor]]\nname = "a"\naddress = 
     [
         ("", "has no target"),
         ('[target]\naddress = "10.0.0.1"\n', "has no neighbor"),
-        ('[target]\nadress = "10.0.0.1"\n', "unknown key 'adress' (did you mean 'address'?)"),
-        ('[target]\naddress = "here"\n', "address 'here' is no IP address"),
-        (NEIGHBOR + 'sends = "full"\n', "sends 'full': there is no such table"),
-        (NEIGHBOR + 'families = ["ipv5"]\n', "unknown family 'ipv5'"),
-        (NEIGHBOR.replace("64601", '"64601"'), "asn = '64601': expected a whole number"),
-        (NEIGHBOR.replace("asn = 64601", ""), "asn is missing"),
-        (NEIGHBOR + '[[step]]\ndo = "converged"\n', "do = 'converged' is unknown (did you mean 'converge'?)"),
-        (NEIGHBOR + '[[step]]\ndo = "churn"\nsecond = 3\n', "unknown key 'second' (did you mean 'seconds'?)"),
-        (NEIGHBOR + '[[step]]\ndo = "send"\nneighbors = ["b"]\n', "no neighbor is called 'b'"),
-        (NEIGHBOR + '[table.x]\nsource = "mrt"\npath = "no.gz"\n', "path 'no.gz': there is no such file"),
-        (NEIGHBOR + '[table.x]\nsource = "mart"\n', "source 'mart' is unknown (did you mean 'mrt'?)"),
-        ("[target", "test: "),
+        ('[target]\nadress = "10.0.0.1"\n', 'line 2: target.adress: unknown key (did you mean "address"?)'),
+        ('[target]\naddress = "here"\n', 'line 2: target.address: must be an IPv4 or IPv6 address, not "here"'),
+        ("target = 3\n", "line 1: target: must be written [[target]]"),
+        ("sumary = 3\n", 'line 1: sumary: unknown key (did you mean "summary"?)'),
+        ("time_limit_s = -1\n", "line 1: time_limit_s: must be 0.001 to 100000, not -1"),
+        ("time_limit_s = nan\n", "line 1: time_limit_s: must be"),
+        ("neighbor = 3\n", "line 1: neighbor: must be written [[neighbor]]"),
+        ("neighbor = [3]\n", "neighbor.#1: must be a table"),
+        ("table = 3\n", "line 1: table: must be written [table.NAME]"),
+        ("[table]\nx = 3\n", "line 2: table.x: must be a table"),
+        ("step = [3]\n", "step.#1: must be a table"),
+        ('[table]\nx = { size = -5 }\n', "line 2: table.x.size: must be 0 to 100000000, not -5"),
+        (NEIGHBOR + 'sends = "full"\n', "line 7: neighbor.a.sends: there is no table 'full'"),
+        (NEIGHBOR + 'sends = ""\nhears = ["c"]\n', "line 8: neighbor.a.hears: no neighbor is called 'c'"),
+        (NEIGHBOR + 'families = ["ipv5"]\n', 'neighbor.#1.families[0]: must be "ipv4-unicast" or "ipv6-unicast"'),
+        (NEIGHBOR + "families = []\n", "families: needs at least 1 value"),
+        (NEIGHBOR + "hold_time_s = 2\n", "line 7: neighbor.#1.hold_time_s: must be 3 to 65535, or 0, not 2"),
+        (NEIGHBOR + 'next_hop = "fd77::1"\n', "must be an IPv4 address"),
+        (NEIGHBOR + "count = 0\n", "count: must be 1 to"),
+        (NEIGHBOR.replace("10.0.0.2", "255.255.255.250") + "count = 9\n", "9 addresses from 255.255.255.250 on"),
+        (NEIGHBOR.replace("64601", "4294967290") + "count = 9\n", "9 AS numbers from 4294967290 on"),
+        (NEIGHBOR + "count = 60000\n" + OTHER, "has 60001 neighbors; there may be 60000"),
+        (NEIGHBOR.replace("64601", '"64601"'), "line 6: neighbor.#1.asn: must be a whole number, not a string"),
+        (NEIGHBOR.replace("asn = 64601", ""), "line 3: neighbor.#1.asn: is required and missing"),
+        (NEIGHBOR.replace("10.0.0.2", "fd77::2"), "fd77::2 and its target 10.0.0.1 are of different IP versions"),
+        (NEIGHBOR + OTHER.replace('"b"', '"a"'), "line 7: neighbor.a: two neighbors are called 'a'"),
+        (NEIGHBOR + OTHER.replace("10.0.0.3", "10.0.0.2"), "10.0.0.2 is already the address of a"),
+        (NEIGHBOR + "count = 2\n" + OTHER, "10.0.0.3 is already the address of a-2"),
+        (NEIGHBOR, "has no step"),
+        (NEIGHBOR + "[[step]]\n", "line 7: step.#1.do: do is missing: one of connect, send"),
+        (NEIGHBOR + '[[step]]\ndo = "converged"\n', "do = 'converged' is unknown"),
+        (NEIGHBOR + '[[step]]\ndo = "churn"\nsecond = 3\n', 'step.#1.second: unknown key (did you mean "seconds"?)'),
+        (NEIGHBOR + '[[step]]\ndo = "churn"\nwithdraw_share = 2\n', "line 9: step.#1.withdraw_share: must be 0 to 1"),
+        (NEIGHBOR + '[[step]]\ndo = "churn"\nseconds = true\n', "seconds: must be a number, not a boolean"),
+        (NEIGHBOR + '[[step]]\ndo = "flap"\nwhat = "prefix"\n', 'what: must be "sessions" or "prefixes"'),
+        (NEIGHBOR + '[[step]]\ndo = "send"\nneighbors = ["b"]\n', "step.#1.neighbors: no neighbor is called 'b'"),
+        (NEIGHBOR + '[[step]]\ndo = "send"\nneighbors = "a"\n', "neighbors: must be a list"),
+        (NEIGHBOR + '[[step]]\ndo = "send"\nneighbors = [3]\n', "neighbors[0]: must be a string"),
+        (NEIGHBOR + '[[step]]\ndo = "probe"\nsender = "b"\n', "step.#1.sender: no neighbor is called 'b'"),
+        (NEIGHBOR + '[[step]]\ndo = "garbage"\nkinds = ["bad-maker"]\n', "did you mean 'bad-marker'?"),
+        (NEIGHBOR + OTHER + '[[step]]\ndo = "garbage"\n', "step.#1.neighbors: must name one neighbor"),
+        (NEIGHBOR + '[[step]]\ndo = "replay"\n', "step.#1.path: is required and missing"),
+        (NEIGHBOR + '[[step]]\ndo = "replay"\npath = "."\n', "line 9: step.#1.path: there is no file '.'"),
+        (NEIGHBOR + '[table.x]\nsource = "mrt"\npath = "no.gz"\n', "table.x.path: there is no file 'no.gz'"),
+        (NEIGHBOR + '[table.x]\npath = "no.gz"\n', 'is for tables of files: say source = "mrt"'),
+        (NEIGHBOR + '[table.x]\nsource = "mart"\n', "line 8: table.x.source: must be"),
+        (NEIGHBOR + "[table.x]\nsize = 9\npool = 8\n", "line 9: table.x.pool: 8 is less than size"),
+        ('[[target]]\naddress = "10.0.0.1"\n' * 2, "two targets are called ''"),
+        ("[target", "test: line 1: not TOML"),
+        ("x = " + "[" * 9999, "test: not TOML: brackets"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(text, complaint):
     """A wrong scenario is refused with the place and, where there is one, the nearest known name."""
     with pytest.raises(ScenarioError, match=re.escape(complaint)):
         scenarios.parse("test", text, Path("."))
+
+
+def test_all_errors_are_reported_at_once(tmp_path):
+    """Each error of a file stands on a line of its own that begins with its path, in the order of the file."""
+    path = tmp_path / "wrong.toml"
+    path.write_text('sumary = "x"\n' + NEIGHBOR.replace("64601", "0") + 'sends = "y"\n[[step]]\ndo = "sent"\n')
+    with pytest.raises(ScenarioError) as raised:
+        scenarios.load(str(path))
+    lines = str(raised.value).splitlines()
+    assert [line.removeprefix(f"{path}: ").split(":")[0] for line in lines] == ["line 1", "line 7", "line 10"]
+
+
+def test_a_target_of_the_command_is_one(tmp_path):
+    """--target takes the place of the only target; with several it is refused, as it could mean any."""
+    assert scenarios.load("full-table", target="10.9.9.9").players[0][0].target == ("10.9.9.9", 179)
+    with pytest.raises(ScenarioError, match="has 2 targets"):
+        scenarios.load("mesh", target="10.9.9.9")
+
+
+def test_every_key_is_in_the_reference():
+    """The reference names every step with every argument it takes, and every argument has a declaration."""
+    text = "\n".join(keys.reference(steps.STEPS))
+    for name, step in steps.STEPS.items():
+        assert f'do = "{name}"' in text and set(step.__kwdefaults__ or {}) <= set(keys.STEP_KEYS)
+    assert all(f"\n{key} = " in text for key in keys.STEP_KEYS)
+
+
+def test_steps_that_have_nothing_to_do_fail():
+    """A step that nobody can carry out fails and says which step is missing, instead of doing nothing."""
+    text = localized("full-table").partition("[[step]]")[0]
+    for step, complaint in (
+        ('do = "churn"', "let a send step come before"),
+        ('do = "flap"', "let a send step come before"),
+        ('do = "probe-end"', "no probes are under way"),
+        ('do = "probe"\nsender = "listener"', "listener: has no session"),
+    ):
+        late = text + "is_late = true\n" + f"[[step]]\n{step}\n"
+        with routers(scenarios.parse("idle", late, Path("."), size=1))[0] as router:
+            chosen = scenarios.parse("idle", late, Path("."), size=1, port=router.port, time_limit_s=20)
+            performance = Performance(chosen, is_events=True)
+            try:
+                performance.perform()
+            finally:
+                performance.player.close()
+        assert complaint in performance.failure, step
 
 
 def test_an_unknown_scenario_is_answered_with_those_there_are():
