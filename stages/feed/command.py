@@ -89,7 +89,7 @@ class Performance:
         except OSError as error:
             self.failure = error.strerror or str(error)
         except KeyboardInterrupt:
-            self.failure = "stopped by a signal"
+            self.failure = STOPPED
         if self.display:
             self.display.end()
 
@@ -196,6 +196,7 @@ def _can_be_written(context: click.Context, option: click.Parameter, path: Path 
     return path
 
 
+STOPPED = "stopped by a signal"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 COUNT = click.IntRange(0, keys.MOST_PREFIXES)
@@ -301,10 +302,11 @@ def feed(scenario, bus, json_path, plot_path, events, hold, senders, listeners, 
     try:
         with _stopped_by_sigterm():
             performance = Performance(chosen, events)
-    except (LoadFailed, ValueError) as error:
+    except (LoadFailed, ValueError, KeyboardInterrupt) as error:
+        failure = str(error) or STOPPED
         if json_path:
-            json_path.write_text(json.dumps({"scenario": chosen.name, "is_good": False, "failure": str(error)}) + "\n")
-        raise click.ClickException(str(error)) from None
+            json_path.write_text(json.dumps({"scenario": chosen.name, "is_good": False, "failure": failure}) + "\n")
+        raise click.ClickException(failure) from None
     with _stopped_by_sigterm():
         _perform(performance, json_path, plot_path, hold)
 

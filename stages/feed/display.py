@@ -36,6 +36,8 @@ class Display:
 
     def on_prepare(self, n_neighbors: int) -> None:
         """Say that tables are made, or read, which can take a while."""
+        if not n_neighbors:
+            return
         tables = "a table" if n_neighbors == 1 else f"{n_neighbors:,} tables"
         print(f"preparing {tables}", file=self.stream, flush=True)
 
@@ -91,9 +93,11 @@ class Display:
         )
 
     def _draw(self, lines: list[str]) -> None:
+        columns, rows = shutil.get_terminal_size()
+        del lines[max(1, rows - 1) :]  # what has left the top of a terminal cannot be drawn over
         up = f"\x1b[{self._n_lines}A" if self._n_lines else ""
-        columns = shutil.get_terminal_size().columns - 1  # a line that breaks would be two to go up
-        self.stream.write(up + "".join(f"\r\x1b[K{line[:columns]}\n" for line in lines))
+        # A line that breaks would be two to go up.
+        self.stream.write(up + "".join(f"\r\x1b[K{line[: columns - 1]}\n" for line in lines))
         self.stream.flush()
         self._n_lines = len(lines)
 

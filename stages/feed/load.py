@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from common.bgp.constants import Family
 from common.kernels.scan import Scanner
@@ -215,8 +215,9 @@ class Player:
                 dialling.go_on(now)
                 if now > end:
                     down = [neighbor.plan.name for neighbor in wanted if not neighbor.is_established]
-                    why = next((f": {dialling.reasons[name]}" for name in down if name in dialling.reasons), "")
-                    self._fail(f"{_names(down)}: no session within {now - began_at:.0f} s{why}")
+                    why = next((dialling.reasons[name] for name in down if name in dialling.reasons), "")
+                    why = why or self.by_name[down[0]].waits_for
+                    self._fail(f"{_names(down)}: no session within {now - began_at:.0f} s: {why}")
                 self._turn(now)
         finally:
             self.ignored = ignored
@@ -258,6 +259,15 @@ class Player:
 
     def _encoded_again(self, neighbor: Neighbor):
         return wire.encode_stream(self.sources[neighbor.plan.name].tables(neighbor.plan), neighbor.plan.families)
+
+    def _tell_again(self, neighbor: Neighbor) -> None:
+        """Send the families of a table again that were asked for (RFC 2918 §4), as it was before it was changed."""
+        families, neighbor.refreshes = neighbor.refreshes, set()
+        if neighbor.plan.name in self.sources and (neighbor.sent_at or neighbor.source is not None):
+            self.note_all(neighbor)
+            tables = self.sources[neighbor.plan.name].tables(neighbor.plan)
+            again = wire.encode_changes(table for table in tables if table.family in families)
+            neighbor.source = chain(neighbor.source or (), again)
 
     def send_tables(self) -> None:
         """Send all tables, and return when every listener holds what it expects."""
@@ -408,6 +418,8 @@ class Player:
                 if neighbor.plan.restart_time_s and neighbor.plan.name not in self.sources:
                     # RFC 4724 §2: also one with nothing to tell says that this was all.
                     neighbor.send(b"".join(wire.encode_stream((), neighbor.plan.families)))
+        if neighbor.refreshes:
+            self._tell_again(neighbor)
         if neighbor.failure:
             self._unregister(neighbor)
             if neighbor.plan.name not in self.ignored:

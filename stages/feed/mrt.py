@@ -85,9 +85,9 @@ class Reading:
     def _bad(self) -> str:
         scanner = self.scanner
         at = self.offset + scanner.bad_offset
-        if not scanner.n_records:
-            return f"{self.path}: is no MRT file: its first record would be of type {scanner.bad_type}"
         what = f"type {scanner.bad_type}, {scanner.bad_length:,} octets long"
+        if not scanner.n_records:
+            return f"{self.path}: is no MRT file: its first record would be of {what}"
         return f"{self.path}: is corrupt at octet {at}, after {scanner.n_records:,} records: a record of {what}"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from common.bgp.constants import Family, MessageType
 from common.bgp.errors import ProtocolError
-from common.bgp.messages import Notification
+from common.bgp.messages import Notification, RouteRefresh
 from common.kernels.ledger import Ledger, digest_sets
 from common.kernels.scan import Options
 from stages.feed import wire
@@ -86,6 +86,7 @@ class Neighbor:
     probes: object = None  # a Probes that wants to know of announcements
     options: Options = field(default_factory=Options)
     failure: str = ""
+    refreshes: set[Family] = field(default_factory=set)  # that the other side wants to be told again (RFC 2918)
     unmet: str = ""  # what the other side's OPEN lacks; to call again would not help
     broken: str = ""  # why nothing can be sent any more
     notification: Notification | None = None
@@ -237,7 +238,9 @@ class Neighbor:
 
     def on_message(self, kind: int, body: bytes, now: float) -> None:
         """Handle a message other than an UPDATE or a KEEPALIVE."""
-        if kind == MessageType.OPEN:
+        if kind == MessageType.OPEN and self.opened is not None:
+            self.fail("sent an OPEN again")
+        elif kind == MessageType.OPEN:
             try:
                 self.opened = wire.decode_open(body)
             except ProtocolError as error:
@@ -255,9 +258,19 @@ class Neighbor:
             )
             self.send(wire.KEEPALIVE)
             self.next_keepalive_at = self.keepalive_after(now)
+        elif kind == MessageType.ROUTE_REFRESH:
+            self.refreshes |= {RouteRefresh.decode(body).family} & set(self.plan.families)
         elif kind == MessageType.NOTIFICATION:
             self.notification = Notification.decode(body)
             self.fail(f"NOTIFICATION {wire.describe_notification(body)}")
+
+    @property
+    def waits_for(self) -> str:
+        """What has to come before the session is up, for a person."""
+        host, port = self.target
+        if self.connection is None or self.is_connecting:
+            return f"{host} port {port} does not answer"
+        return f"connected to {host}, but no {'OPEN' if self.opened is None else 'KEEPALIVE'} has come"
 
     def keepalive_after(self, now: float) -> float:
         """Return when the next KEEPALIVE is due; never with a Hold Time of 0 (RFC 4271 §4.4)."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from common.bgp.attributes import encode_set
-from common.bgp.constants import NONE, Family
+from common.bgp.constants import NONE, Family, WellKnownCommunity
+from common.config.keys import COMMUNITY, LARGE_COMMUNITY
 from common.kernels import mrt
 from stages.feed.mrt import HOW, PIECE_ROUTES
 from stages.feed.source import next_hops
@@ -20,6 +21,7 @@ from stages.feed.synthetic import Table
 from stages.feed.unpack import FileError, lines
 
 NO_SET = b""
+WRONG = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -55,11 +57,13 @@ class RecordedTap:
         """Return (family, (address, length), set octets; none: gone) of a line; None for a mark or another's route."""
         try:
             row = json.loads(line)
+            if not isinstance(row, dict):
+                raise TypeError("expected { and }")
             if "prefix" not in row or (self.peer and row.get("neighbor") != self.peer):
                 return None
-            network = ipaddress.ip_network(row["prefix"])
+            network = ipaddress.ip_network(str(row["prefix"]))
             octets = NO_SET if row.get("is_gone") else _set_of(row)
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG as error:
             raise FileError(f"{self.path}: line {number} is no line of `headrace tap --json`: {error}") from None
         family = Family.IPV6_UNICAST if network.version == 6 else Family.IPV4_UNICAST
         return family, (int(network.network_address), network.prefixlen), octets
@@ -85,11 +89,19 @@ def _set_of(row: dict) -> bytes:
     """Return the attribute set a line describes (see `common.bgp.attributes.describe_set`)."""
     path = []
     for word in str(row.get("as_path") or "").replace("{", " {").split():
-        path.append({int(each) for each in word.strip("{}").split(",")} if word[0] == "{" else int(word))
-    pairs = [text.split(":") for text in row.get("communities", ())]
-    communities = tuple(int(pair[0]) << 16 | int(pair[1]) for pair in pairs if len(pair) == 2)  # others have names
-    large = tuple(tuple(map(int, text.split(":"))) for text in row.get("large_communities", ()))
+        path.append({int(each) for each in word[1:-1].split(",")} if word[0] + word[-1] == "{}" else int(word))
+    communities = tuple(map(_community, row.get("communities", ())))
+    large = tuple(map(LARGE_COMMUNITY.parse, row.get("large_communities", ())))
     origin = {"IGP": 0, "EGP": 1}.get(str(row.get("origin", "IGP")).upper(), 2)
     return encode_set(
         as_path=path, origin=origin, next_hop=b"", med=row.get("med"), communities=communities, large_communities=large
     )
+
+
+def _community(text: str) -> int:
+    """Return the value of a community as `format_community` writes it."""
+    name = text.upper().replace("-", "_")
+    if name in WellKnownCommunity.__members__:
+        return int(WellKnownCommunity[name])
+    high, low = COMMUNITY.parse(text)
+    return high << 16 | low

@@ -97,6 +97,9 @@ def take_messages(neighbor, scanner, buffer, end: int, now: float) -> int:
         why = scanner.scan(buffer, start, end, neighbor.options)
         start = scanner.consumed
         neighbor.n_updates += scanner.n_updates
+        if scanner.n_updates and neighbor.opened is None:
+            neighbor.fail("sent an UPDATE before an OPEN")
+            break
         if scanner.n_keepalives:
             neighbor.on_keepalive(now)
         for family in Family:
@@ -113,7 +116,7 @@ def take_messages(neighbor, scanner, buffer, end: int, now: float) -> int:
             neighbor.on_message(scanner.message_type, bytes(buffer[offset + HEADER_OCTETS : offset + length]), now)
             start = offset + length
         elif why == scan.ERROR:
-            neighbor.fail(f"sent a malformed message: error {scanner.error_code}/{scanner.error_subcode}")
+            neighbor.fail(f"sent a malformed message: {Notification(scanner.error_code, scanner.error_subcode)}")
         elif why == scan.NEED_MORE:
             break
     return start

@@ -7,17 +7,23 @@ import lzma
 import socket
 import sys
 import threading
+from contextlib import suppress
 
+import numpy as np
 import pytest
 import zstandard
 from click.testing import CliRunner
 
+from common.bgp.attributes import encode_set, format_community
 from common.bgp.capabilities import Capabilities
-from common.bgp.constants import Family
-from common.bgp.messages import KEEPALIVE, Notification, Open
-from stages.feed import churn, garbage, load, picture, plot
+from common.bgp.constants import Family, WellKnownCommunity
+from common.bgp.messages import KEEPALIVE, Notification, Open, RouteRefresh
+from common.kernels.pack import end_of_rib
+from stages.feed import churn, garbage, load, picture, plot, synthetic
 from stages.feed.command import feed
 from stages.feed.mrt import MrtSource, summarize
+from stages.feed.neighbor import Plan
+from stages.feed.recording import RecordedTap
 from stages.feed.unpack import FileError
 
 
@@ -172,6 +178,88 @@ def test_files_that_are_no_mrt(octets, complaint, tmp_path):
         summarize(path)
 
 
+OPENED = Open(65000, 90, 0x0A4D0001, Capabilities(families=tuple(Family), asn4=65000)).encode()
+AN_UPDATE = garbage.KINDS["unknown-optional"].make(65000, bytes([10, 77, 0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (b"", "connected to 127.0.0.1, but no OPEN has come"),
+        (OPENED, "connected to 127.0.0.1, but no KEEPALIVE has come"),
+        (bytes(100), "sent a malformed message: Message Header Error: Connection Not Synchronized"),
+        (OPENED[:19] + b"\7" + OPENED[20:], "its OPEN is malformed: OPEN Message Error: Unsupported Version Number"),
+        (AN_UPDATE, "sent an UPDATE before an OPEN"),
+        (OPENED + OPENED, "sent an OPEN again"),
+        (OPENED + garbage.KINDS["prefix-cut"].make(1, bytes(4)), "sent a malformed message: UPDATE Message Error"),
+    ],
+    ids=["nothing", "open", "zeros", "version", "update", "open-twice", "bad-update"],
+)
+def test_a_target_that_speaks_no_bgp(said, complaint, tmp_path):
+    """Whatever a target says instead of what is due, and be it nothing, is the reason given why there is no session."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def play() -> None:
+            held = []
+            with suppress(OSError):  # the test has ended
+                while True:
+                    held.append(server.accept()[0])
+                    held[-1].sendall(said)
+
+        threading.Thread(target=play, daemon=True).start()
+        scenario = tmp_path / "short.toml"
+        scenario.write_text(
+            f'[target]\naddress = "127.0.0.1"\nport = {server.getsockname()[1]}\n'
+            '[[neighbor]]\nname = "a"\naddress = "127.0.0.2"\nasn = 64601\n[[step]]\ndo = "connect"\nlimit_s = 0.5\n'
+        )
+        result = run(str(scenario))
+        server.shutdown(socket.SHUT_RDWR)
+    assert result.exit_code == 1 and f" s: {complaint}" in result.output
+
+
+def test_a_route_refresh_is_answered():
+    """A target that asks for a family again is told that part of the table once more (RFC 2918), and no other."""
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def play() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(OPENED + KEEPALIVE)
+                asked = False
+                while octets := connection.recv(1 << 16):
+                    heard.extend(octets)
+                    if not asked and heard.count(end_of_rib(Family.IPV6_UNICAST)):
+                        asked = True
+                        heard.clear()
+                        connection.sendall(RouteRefresh(1, 1).encode())
+                    elif asked and heard.count(b"\xc6\x33\x64"):
+                        connection.sendall(Notification(6, 2).encode())
+
+        thread = threading.Thread(target=play, daemon=True)
+        thread.start()
+        port = server.getsockname()[1]
+        octets = encode_set(as_path=[64601], next_hop=bytes([10, 77, 0, 10]))
+        pieces = [
+            synthetic.Table(
+                Family.IPV4_UNICAST, np.array([0xC6336400 << 32], np.uint64), np.empty(0, np.uint64),
+                np.array([24], np.uint8), np.zeros(1, np.uint32), np.array([0, len(octets)], np.uint32),
+                np.frombuffer(octets, np.uint8),
+            )
+        ]  # fmt: skip
+        plan = Plan("a", "127.0.0.2", 64601, "127.0.0.2")
+        player = load.Player(load.Load(("127.0.0.1", port), [(plan, pieces)], [], time_limit_s=20))
+        try:
+            player.connect()
+            player.send_tables()
+            with pytest.raises(load.LoadFailed, match="Administrative Shutdown"):
+                player.idle(lambda: False)
+        finally:
+            player.close()
+        thread.join(10)
+    assert heard.count(b"\x18\xc6\x33\x64") == 1 and heard.count(end_of_rib(Family.IPV6_UNICAST)) == 0
+
+
 @pytest.mark.parametrize("offered", [(), (Family.IPV4_UNICAST,)])
 def test_a_family_that_is_not_offered(offered):
     """A target that offers fewer families than are to be played is told which; nothing is sent."""
@@ -259,8 +347,6 @@ def test_a_file_without_routes(tmp_path):
 
 def test_update_sizes_are_those_of_the_internet():
     """Of many UPDATEs 72 % have one prefix, and the mean is 3.2."""
-    import numpy as np
-
     sizes = churn.update_sizes(np.random.default_rng(1), 200_000)
     assert abs((sizes == 1).mean() - 0.72) < 0.01 and abs(sizes.mean() - 3.2) < 0.1
 
@@ -297,11 +383,38 @@ def test_the_plot_shows_both_panels():
     assert svg.startswith("<svg") and svg.count("<polyline") == 3 and "a &lt;test&gt;" in svg
 
 
+WRONG_LINES = [
+    "[" * 100_000, "[1]", "3", '{"prefix": 3}',
+    '{"prefix": "192.0.2.1/24"}', '{"prefix": "192.0.2.0/24", "as_path": "x"}',
+    *(f'{{"prefix": "192.0.2.0/24", "as_path": "5", {more}}}' for more in (
+        '"med": -1', '"med": "x"', '"as_path": "99999999999"', '"as_path": "1 {2"', '"as_path": "{}"',
+        '"communities": "x"', '"communities": [3]', '"communities": ["65536:1"]', '"communities": ["no-such"]',
+        '"large_communities": ["1:2"]', '"large_communities": ["1:2:4294967296"]',
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG_LINES, ids=lambda line: line[:60])
+def test_a_line_that_is_none_of_a_tap(line, tmp_path):
+    """Whatever is wrong with a line of a recording, it is named by its number."""
+    path = tmp_path / "tap.jsonl"
+    path.write_text('{"mark": "position"}\n' + line + "\n")
+    with pytest.raises(FileError, match="tap.jsonl: line 2 is no line of `headrace tap --json`: "):
+        list(RecordedTap(path).tables(Plan("x", "10.77.0.10", 64601, "10.77.0.10")))
+
+
+def test_a_recording_keeps_all_communities(tmp_path):
+    """Well-known communities, which a tap names, are sent as those they are."""
+    values = (*WellKnownCommunity, 65000 << 16 | 1)
+    path = tmp_path / "tap.jsonl"
+    row = {"prefix": "192.0.2.0/24", "as_path": "5", "communities": [format_community(value) for value in values]}
+    path.write_text(json.dumps(row))
+    (table,) = RecordedTap(path).tables(Plan("x", "10.77.0.10", 64601, "10.77.0.10"))
+    assert b"".join(value.to_bytes(4, "big") for value in values) in table.set_octets.tobytes()
+
+
 def test_a_recorded_tap_is_a_source(tmp_path):
     """The lines of a tap become tables, with withdrawals, and with the neighbor's AS and next hop."""
-    from stages.feed.neighbor import Plan
-    from stages.feed.recording import RecordedTap
-
     rows = [
         {"prefix": "192.0.2.0/24", "is_gone": False, "neighbor": "a", "as_path": "64999 {1,2}", "communities": ["1:2"]},
         {"mark": "position"},
