@@ -1,5 +1,8 @@
 """The command `headrace` itself: what it lists, and what it says of a word it does not know."""
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -28,3 +31,9 @@ def test_each_command_has_help():
     """Every name in the list is a command."""
     for name in COMMANDS:
         assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
+
+
+def test_show_starts_without_what_is_slow_to_import():
+    """Ten lines are there in a tenth of a second; numpy is for those that need it, when they do."""
+    asked = "import common.cli.show, sys; sys.exit('numpy' in sys.modules or 'common.config.load' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked]).returncode == 0
