@@ -117,7 +117,8 @@ def _words(port: Port, refusal: int) -> str:
     if refusal != errno.EADDRINUSE:
         return f"{port} ({port.key}) cannot be listened at: {os.strerror(refusal)}"
     holders = ", ".join(f"process {pid} ({name})" for pid, name in _holders(port.number))
-    return f"{port} ({port.key}) is taken{f' by {holders}' if holders else ', here or by somebody else'}"
+    whoever = "another stage of this configuration, or somebody who cannot be seen from here"
+    return f"{port} ({port.key}) is taken by {holders or whoever}"
 
 
 def _holders(number: int) -> Iterator[tuple[int, str]]:

@@ -6,6 +6,7 @@ Owns the start-up and the end of a process. Never knows what a stage does.
 """
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -403,7 +404,7 @@ def confine(cls: type[Stage], config: Config) -> list[str]:
     Before anything is opened and any thread runs: what is left to one thread is left to all.
     """
     run_dir = Path(config.router.run_dir)
-    make_run_dir(config)
+    make_run_dir(run_dir)
     if config.router.user:
         become(config.router.user, run_dir)
     rights = cls.rights_to_start(config)
@@ -424,11 +425,15 @@ def bus_families(config: Config) -> tuple[int, ...]:
     return (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK) if config.endpoints else ()
 
 
-def make_run_dir(config: Config) -> None:
-    """Make the run directory, for one user alone; one that exists is left as it is."""
-    run_dir = Path(config.router.run_dir)
+def make_run_dir(run_dir: Path) -> None:
+    """Make the run directory, for one user alone; one that exists is left as it is.
+
+    Raises NotADirectoryError where something else is in its place, be it a link that leads nowhere.
+    """
     with contextlib.suppress(FileExistsError):
         run_dir.mkdir(mode=0o700, parents=True)
+    if not run_dir.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(run_dir))
 
 
 def _loader(path: Path | None) -> Callable[[], Config] | None:

@@ -42,6 +42,7 @@ from common.runtime.recorder import Recorder
 from common.runtime.stage import (
     describe_changes,
     make_context,
+    make_run_dir,
     refusal,
     run_stage,
     set_title,
@@ -492,7 +493,7 @@ def run_supervisor(config: Config) -> int:
 
 def lock_pid_file(run_dir: Path) -> int:
     """Write this process's number into the run directory and lock it; raise AlreadyRunning if somebody has it."""
-    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_run_dir(run_dir)
     # Not through a link: who may make files in the directory must not have us write elsewhere.
     descriptor = os.open(run_dir / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 DIRECTORY = os.environ.get("HEADRACE_MACHINE", "")
 ROOT = Path(DIRECTORY) / "root"
 DEADLINE_S = 90
+COMMAND_S = 600  # some copy a whole environment, on a machine that has much else to do
 MUST_RUN = bool(os.environ.get("HEADRACE_SKIP_NOTHING"))  # what a package gives; a machine is not always possible
 CONFIGURATION = """
 [router]
@@ -101,7 +102,7 @@ class Machine:
     def call(self, *words: str) -> subprocess.CompletedProcess:
         """Run a command inside."""
         enter = ["nsenter", "-t", str(self.leader), "-m", "-p", "-n", "-u", "-i", "-C"]
-        return subprocess.run([*enter, *words], capture_output=True, text=True, timeout=DEADLINE_S)
+        return subprocess.run([*enter, *words], capture_output=True, text=True, timeout=COMMAND_S)
 
     def shell(self, line: str) -> str:
         """Run a line of the shell inside; return what it says."""

@@ -16,6 +16,7 @@ from tests.deploy.machine import CONFIGURATION, DEADLINE_S, MUST_RUN, Machine, n
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
 MAXIMUM_EXPOSURE = 2.0
+BEHIND_TCP = ("policy", "rib", "exporter", "fib")  # what needs the drop-in to be reached from other machines
 
 needs_systemd = pytest.mark.skipif(not MUST_RUN and not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
 
@@ -52,11 +53,14 @@ def test_exposure(unit, record_property):
 
 @needs_systemd
 def test_verify(tmp_path):
-    """No line of a unit is one that systemd does not know."""
+    """No line of a unit is one that systemd does not know, nor of the drop-in for tcp:// endpoints."""
     for source in (*UNITS, SYSTEMD / "headrace.target"):
         text = source.read_text().replace("/usr/bin/headrace", "/bin/true")
         (tmp_path / source.name.replace("@.", "@0.")).write_text(text)
-    result = analyze("verify", "--man=no", *map(str, sorted(tmp_path.iterdir())))
+        if source.name != "headrace.target":
+            (tmp_path / f"{source.name.replace('@.', '@0.')}.d").mkdir()
+            shutil.copy(SYSTEMD / "tcp.conf", tmp_path / f"{source.name.replace('@.', '@0.')}.d")
+    result = analyze("verify", "--man=no", *(str(path) for path in sorted(tmp_path.iterdir()) if path.is_file()))
     said = [line for line in result.stderr.splitlines() if str(tmp_path) in line or "headrace" in line]
     assert result.returncode == 0 and not said, result.stderr
 
@@ -138,6 +142,52 @@ def test_each_stage_has_the_rights_it_needs_and_no_more(machine):
         assert socket == f"headrace-{stage} headrace 660"
     stranger = machine.call("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "ls", "/run/headrace")
     assert stranger.returncode != 0
+
+
+@pytest.fixture
+def over_tcp(machine):
+    """The units with endpoints and keys for all, and with the drop-in, as deploy/README.md has it; later as before."""
+    text, places = CONFIGURATION, [f"/etc/systemd/system/headrace-{stage}@.service.d" for stage in BEHIND_TCP]
+    try:
+        for number, stage in enumerate(STAGES):
+            text += machine.shell(
+                f"headrace keys new {stage} && chown headrace-{stage} /etc/headrace/keys/{stage}.secret"
+            )
+            text += f'[[endpoint]]\nstage = "{stage}"\nbus = "tcp://127.0.0.1:{7700 + 2 * number}"\n'
+            text += f'control = "tcp://127.0.0.1:{7701 + 2 * number}"\n'
+        for place in places:
+            (machine.root / place[1:]).mkdir()
+            shutil.copy(SYSTEMD / "tcp.conf", machine.root / place[1:])
+        restart_all(machine, text)
+        yield machine
+    finally:
+        machine.shell(f"rm -rf {' '.join(places)} /etc/headrace/keys/*.secret")
+        restart_all(machine, CONFIGURATION)
+
+
+def restart_all(machine, text: str) -> None:
+    machine.file.write_text(text)
+    machine.shell("systemctl daemon-reload && systemctl restart " + " ".join(f"headrace-{each}@0" for each in STAGES))
+    machine.wait_for(lambda: all(map(machine.is_healthy, STAGES)), "all stages to be in step")
+
+
+@needs_machine
+def test_over_tcp_with_the_drop_in(over_tcp):
+    """Confined as they are, the stages find each other by their endpoints and keys."""
+    connected = over_tcp.shell("ss -Htn state established")
+    followed = [STAGES.index(stage) for stage in ("speaker", "policy", "rib", "fib")]  # the exporter by sessions only
+    assert all(f" 127.0.0.1:{7700 + 2 * number} " in connected for number in followed), connected
+    assert "stranger-refused" not in over_tcp.call("journalctl", "-n", "200").stdout
+
+
+@needs_machine
+def test_an_instance_there_is_not(machine):
+    """A unit of a name that the configuration has not says which there are, and is not tried again."""
+    assert machine.call("systemctl", "start", "headrace-rib@nowhere").returncode != 0
+    said = machine.call("journalctl", "-u", "headrace-rib@nowhere", "-n", "20").stdout
+    assert "no rib 'nowhere'" in said and "there is 0" in said and "rib.instances" in said
+    assert machine.call("systemctl", "show", "-P", "NRestarts", "headrace-rib@nowhere").stdout.strip() == "0"
+    machine.call("systemctl", "reset-failed", "headrace-rib@nowhere")
 
 
 @needs_machine

@@ -215,5 +215,5 @@ def test_two_stages_that_want_one_port(monkeypatch):
     """Each alone could have it, at names that may mean one machine; together they cannot."""
     monkeypatch.setattr(ports, "N_LOOKS", 1)
     number = free_port()
-    with pytest.raises(PortTrouble, match=f"{number} .*policy.0.* is taken, here or by somebody else"):
+    with pytest.raises(PortTrouble, match=f"{number} .*policy.0.* is taken by another stage"):
         check_ports([Port("", number, "bus of rib.0"), Port("", number, "bus of policy.0")])

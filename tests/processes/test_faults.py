@@ -213,22 +213,35 @@ def short_path():
         yield Path(name)
 
 
-@pytest.mark.parametrize("run_dir", ["/proc/nowhere/run", "{here}/file", "{here}/file/run"])
-def test_a_run_directory_that_cannot_be(tmp_path, short_path, run_dir):
-    """`headrace run` says which directory it cannot have, and ends with status 1."""
+@pytest.mark.parametrize(
+    ("run_dir", "reason"),
+    [
+        ("/proc/nowhere/run", "No such file or directory"),
+        ("{here}/file", "Not a directory"),
+        ("{here}/file/run", "Not a directory"),
+        ("{here}/nowhere", "Not a directory"),
+        ("{here}/around", "Not a directory"),
+    ],
+)
+@pytest.mark.parametrize("words", [("run",), ("stage", "rib")], ids="-".join)
+def test_a_run_directory_that_cannot_be(tmp_path, short_path, run_dir, reason, words):
+    """Which directory it cannot have, and why, is said; status 1. A link is as good as where it leads."""
     (short_path / "file").touch()
+    (short_path / "nowhere").symlink_to("nothing")
+    (short_path / "around").symlink_to("around")
     file = tmp_path / "headrace.toml"
     run_dir = run_dir.format(here=short_path)
     file.write_text(f'[router]\nasn = 65000\nrouter_id = "10.0.0.1"\nrun_dir = "{run_dir}"\n')
     result = subprocess.run(
-        [sys.executable, "-m", "common.cli.main", "run", str(file)],
+        [sys.executable, "-m", "common.cli.main", *words, str(file)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert result.returncode == 1
-    assert "cannot run: " in result.stderr and "Traceback" not in result.stderr
+    place = next(each for each in (run_dir, str(Path(run_dir).parent)) if f"cannot run: {each}: " in result.stderr)
+    assert f"cannot run: {place}: {reason}" in result.stderr and "Traceback" not in result.stderr
 
 
 # The command `headrace` as somebody whom root's directories are closed to; all is imported while they are open.
