@@ -108,6 +108,11 @@ class Kernel:
             return errno.ENOBUFS, "the answer was lost"
         return errno.ETIMEDOUT, "no answer"
 
+    def may_change(self) -> bool:
+        """Tell whether the kernel lets this process change routes: it looks at that before what is asked."""
+        code, _ = self.request(lambda sequence: messages.remove_nexthop(sequence, 0))  # no object has this number
+        return code != errno.EPERM
+
     def route_type(self, family: int, address: bytes) -> int:
         """Return the type of the route that packets to an address take by all rules and tables; 0: there is none.
 

@@ -99,6 +99,7 @@ class FibStage(Stage):
         self.settings = config.fib_of(instance)
         self.kernel: Kernel | None = None
         self.compat_mode = -1
+        self._is_permitted = True
         self._installed: dict[Family, InstalledSource] = {}
         self.n_repaired = 0
         self._repair_timer: Timer | None = None
@@ -179,6 +180,15 @@ class FibStage(Stage):
     def _open_kernel(self) -> None:
         fib = self.settings
         self.kernel = self.KERNEL(fib.table, fib.metric, protocol=fib.protocol, namespace=fib.namespace)
+        self._is_permitted = self.kernel.may_change()
+        if not self._is_permitted:
+            event(
+                self.context.log,
+                "kernel-not-permitted",
+                "error",
+                meaning="no route can be changed",
+                remedy="run the fib as root or with CAP_NET_ADMIN, or fib.enabled = false",
+            )
         mode = self.kernel.compat_mode()
         if mode == 1 and fib.nexthop_compat == "off":
             mode = self.kernel.compat_mode(0)
@@ -784,6 +794,9 @@ class FibStage(Stage):
 
     def is_in_step(self) -> bool:
         return self.kernel is None or self._is_settled
+
+    def missing(self) -> list[str]:
+        return [] if self._is_permitted else ["kernel:CAP_NET_ADMIN"]
 
     def controls(self) -> dict:
         return {

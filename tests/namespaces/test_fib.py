@@ -1,11 +1,13 @@
 """The fib stage against the real kernel, in a network namespace, with ip(8) as the other program."""
 
+import os
 import subprocess
 
 import numpy as np
 import pytest
 
 from common.bgp.constants import Family
+from common.runtime.rights import CAP_SYS_ADMIN, keep_only
 from tests.namespaces.worlds import routes, until, world_in
 from tests.unit.stages.fib.world import CONFIG
 
@@ -217,6 +219,22 @@ def test_local_routes_made_by_hand_count_too(world, namespace, family, made, aro
     ip("add", "local", made, "dev", "lo")
     until(world, lambda: routes(namespace) == [])
     assert reasons() == ["an address of this router"]
+
+
+def test_a_fib_that_may_change_nothing_says_so(namespace):
+    """Without CAP_NET_ADMIN the log names the remedy, and the fib is not in step."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            keep_only((CAP_SYS_ADMIN,))  # what it takes to enter the namespace
+            world = world_in(namespace)
+            assert world.log.counts["kernel-not-permitted"] == 1
+            assert world.fib.missing() == ["kernel:CAP_NET_ADMIN"]
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_batches_mixed_of_all_actions(world, namespace):

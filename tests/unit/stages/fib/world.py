@@ -295,6 +295,9 @@ class FakeKernel:
             yield scan
             scan.clear()
 
+    def may_change(self) -> bool:
+        return True
+
     def route_type(self, family: int, address: bytes) -> int:
         return messages.TYPE_UNICAST
 
