@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import topology  # noqa: E402
 from bench.arrivals import Arrivals  # noqa: E402
 from bench.routers import ASN, ROUTERS, Peer, Router  # noqa: E402
+from stages.feed import picture  # noqa: E402
 from stages.feed import scenario as scenarios  # noqa: E402
 from stages.feed.source import Ready, Synthetic  # noqa: E402
 
@@ -324,6 +325,8 @@ def main(names, rounds, size, routers, time_limit, budget, json_path, plot_path)
     """
     if os.geteuid() != 0:
         raise click.ClickException("run as root: the benchmark makes network namespaces")
+    if plot_path and (why := picture.why_not(plot_path)):
+        raise click.UsageError(why)
     unknown = set(routers.split(",")) - set(ROUTERS)
     if unknown:
         raise click.UsageError(f"no router is called {', '.join(sorted(unknown))}; there are {', '.join(ROUTERS)}")
@@ -351,7 +354,7 @@ def main(names, rounds, size, routers, time_limit, budget, json_path, plot_path)
     if json_path:
         json_path.write_text(json.dumps(results, indent=2) + "\n")
     if plot_path:
-        plot_path.write_text(bars(results))
+        picture.write(bars(results), plot_path)
 
 
 if __name__ == "__main__":

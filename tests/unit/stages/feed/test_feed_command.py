@@ -4,6 +4,8 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+import signal
 import socket
 import sys
 import threading
@@ -215,6 +217,30 @@ def test_a_target_that_speaks_no_bgp(said, complaint, tmp_path):
         result = run(str(scenario))
         server.shutdown(socket.SHUT_RDWR)
     assert result.exit_code == 1 and f" s: {complaint}" in result.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_test_that_is_stopped(number, tmp_path):
+    """A test that is stopped by a signal writes what there is, and its plot, as one that ends otherwise."""
+    report, drawn = tmp_path / "report.json", tmp_path / "plot.svg"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def stop() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)  # an OPEN, which is not answered: it waits
+                os.kill(os.getpid(), number)
+                connection.recv(1 << 16)
+
+        thread = threading.Thread(target=stop, daemon=True)
+        thread.start()
+        words = ("--target", "127.0.0.1", "--port", str(server.getsockname()[1]), "--sender", "a=127.0.0.2,64601")
+        result = run(*words, "--size", "9", "--json", str(report), "--plot", str(drawn))
+        thread.join(10)
+    found = json.loads(report.read_text())
+    assert result.exit_code == 1 and found["failure"] == "stopped by a signal" and not found["is_good"]
+    assert found["neighbors"]["a"]["octets_sent"] > 19 and found["steps"][0]["do"] == "connect"
+    assert drawn.read_text().startswith("<svg")
 
 
 def test_a_route_refresh_is_answered():
