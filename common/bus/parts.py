@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from common.arrays import distinct
 from common.bus.batch import GAP, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position
 from common.bus.schema import NONE, BestChanges, ExportChanges, Per, RouteChanges
 
@@ -43,7 +44,7 @@ def by_source(batch: Batch, before: Position) -> list[Batch]:
     if batch.kind.number not in SOURCE_COLUMNS or len(batch.meta["sources"]) < 2 or not batch.n_rows:
         return [batch]
     keys = _row_sources(batch)
-    parts = [_part(batch, keys == key) for key in np.unique(keys)]
+    parts = [_part(batch, keys == key) for key in distinct(keys)]
     last = len(parts) - 1
     for index, part in enumerate(parts):
         part.flags = part_flags(batch, index == 0, index == last)
@@ -91,6 +92,6 @@ def _sets(columns: dict[str, np.ndarray], name: str) -> tuple[np.ndarray, np.nda
 
 def _compacted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct numbers of a column (NONE is none) and the column as indices of them."""
-    used = np.unique(numbers[numbers != NONE])
+    used = distinct(numbers[numbers != NONE])
     local = np.where(numbers == NONE, NONE, np.searchsorted(used, numbers)).astype(np.uint32)
     return used, local

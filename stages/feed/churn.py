@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from common.arrays import distinct
 from common.bgp.constants import NONE, Family
 from common.kernels.mrt import MrtScanner
 from stages.feed import wire
@@ -99,7 +100,7 @@ class Churn:
         table.set_offset, table.set_octets = self.sets.make(n_sets)
         self.n_prefixes += len(rows)
         self.n_withdrawn += int(np.count_nonzero(sets == NONE))
-        self.n_updates += len(np.unique(sets))
+        self.n_updates += len(distinct(sets))
         self.player.judge.note(self.neighbor.plan.name, table)
         for block in wire.update(table):
             self.neighbor.send(block)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from common.arrays import distinct
 from common.bgp.constants import NONE, Family
 from common.kernels.ledger import Ledger, digest_sets
 from common.kernels.prefixes import PrefixTable
@@ -73,7 +74,7 @@ class Together:
         keys = [_keys(chosen, each.cores[chosen]) for chosen, each in zip(rows, announced, strict=True)]
         nothing = np.empty(0, np.uint64)
         self.count = np.bincount(np.concatenate([*rows, nothing]).astype(np.intp), minlength=n_rows)
-        self.keys = np.unique(np.concatenate([*keys, nothing]))
+        self.keys = distinct(np.concatenate([*keys, nothing]))
 
     def has(self, rows: np.ndarray, cores: np.ndarray) -> np.ndarray:
         """Tell for each of these routes whether one of the senders announces it so."""

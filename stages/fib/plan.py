@@ -12,7 +12,7 @@ from socket import AF_INET6
 
 import numpy as np
 
-from common.arrays import allocate, grown
+from common.arrays import allocate, distinct, grown
 from common.bus.batch import Batch
 from common.bus.schema import BestChanges
 from common.config.sharing import WHOLE, Share
@@ -248,7 +248,7 @@ class Plan:
     def note_deleted(self, hi: np.ndarray, lo: np.ndarray, length: np.ndarray) -> int:
         """Note that others deleted routes of ours, which wait for `repair`. Return how many were ours."""
         rows = self.prefixes.find(hi, lo, length)
-        rows = np.unique(rows[self.installed[rows] != 0])
+        rows = distinct(rows[self.installed[rows] != 0])
         self._set_gone(rows)
         self._repairs.append(rows)
         return len(rows)
@@ -263,7 +263,7 @@ class Plan:
         rows = self.prefixes.intern(hi, lo, length)
         self._fit()
         self.flags[rows[~is_replaced | (self.flags[rows] & steps.BESIDE != 0)]] |= steps.UNSURE
-        rows = np.unique(rows[~is_replaced | (self.installed[rows] != ways)])
+        rows = distinct(rows[~is_replaced | (self.installed[rows] != ways)])
         self._set_installed(rows, np.full(len(rows), steps.ELSEWHERE, np.uint32))
         self._repairs.append(rows)
         return len(rows)
@@ -277,7 +277,7 @@ class Plan:
         is_ours = self.installed[rows] != 0
         # Unsure, too: our last change may have hit theirs before we were told of it, and left our former one behind.
         self.flags[rows[is_ours & ~is_replaced]] |= steps.BESIDE | steps.UNSURE
-        gone = np.unique(rows[is_ours & is_replaced])
+        gone = distinct(rows[is_ours & is_replaced])
         self._set_gone(gone)
         self._set_trouble(gone, EEXIST)
         return len(gone)
@@ -291,7 +291,7 @@ class Plan:
         """Note that others deleted routes of their own: what they kept out can be tried again."""
         rows = self.prefixes.find(hi, lo, length)
         self.flags[rows] &= ~steps.BESIDE & 0xFF
-        self._enqueue(np.unique(rows[self.trouble[rows] != 0]))
+        self._enqueue(distinct(rows[self.trouble[rows] != 0]))
 
     def own_route(self, address: bytes) -> tuple[int, Gateway] | None:
         """Return (length, gateway) of the longest of our own routes to an address whose way can be used."""

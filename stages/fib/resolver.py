@@ -14,6 +14,7 @@ from socket import AF_INET, AF_INET6
 
 import numpy as np
 
+from common.arrays import distinct
 from common.kernels.netlink import RouteScan
 from common.kernels.others import OtherRoutes
 from common.kernels.prefixes import PrefixTable
@@ -103,7 +104,7 @@ class _Book:
         self._release(self.routes.forget_interface(index))
 
     def _release(self, emptied: np.ndarray) -> None:
-        rows = np.unique(emptied)
+        rows = distinct(emptied)
         rows = rows[self.routes.is_empty(rows)]
         if len(rows):
             self.prefixes.release(rows)

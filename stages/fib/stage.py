@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from common.arrays import distinct
 from common.bgp.constants import Family
 from common.bus.batch import Batch
 from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, installed, loc_rib
@@ -732,7 +733,7 @@ class FibStage(Stage):
         self._is_stale |= bool(np.isin(codes, NO_WAY).any())
         is_without_object = np.isin(codes, NO_OBJECT)
         if is_without_object.any() and self.ways.has_objects:
-            targets = np.unique(refusal.targets[is_without_object])
+            targets = distinct(refusal.targets[is_without_object])
             self._apply(self.ways.restore(targets[targets != 0].tolist()))
         in_the_way = rows[(codes == errno.EEXIST) & (refusal.actions == netlink.INSTALL)]
         if len(in_the_way):

@@ -14,7 +14,7 @@ from socket import AF_INET, AF_INET6, AF_UNSPEC
 
 import numpy as np
 
-from common.arrays import allocate, grown
+from common.arrays import allocate, distinct, grown
 from common.kernels.netlink import WAY_OCTETS
 from common.kernels.prefixes import PrefixTable
 from stages.fib import messages
@@ -208,7 +208,7 @@ class Ways:
         ways[with_hop] = self._hops.intern(hi[with_hop], lo[with_hop], length[with_hop])
         self._fit()
         unknown = ways[(self._known[ways] < how) & (ways != 0)]
-        for number in np.unique(unknown).tolist():
+        for number in distinct(unknown).tolist():
             self._add(number, how)
         return ways
 
