@@ -11,7 +11,7 @@ import click
 from common.cli.asking import say_and_exit
 from common.cli.configuration import WRONG_CONFIGURATION, load_or_exit
 from common.config.keys import NAME, Unfit
-from common.config.schema import ROLES
+from common.config.schema import ROLES, STAGES
 
 DIRECTORY = "/etc/headrace/keys"
 
@@ -41,7 +41,10 @@ def new(name: str, role: str | None, directory: Path) -> None:
         NAME.parse(name)
     except Unfit as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
-    role = role or name.partition(".")[0]
+    stage = name.partition(".")[0]
+    if stage in STAGES and role not in (None, stage):
+        raise click.UsageError(f"the {stage} stage goes by a key of that name: give one of role {role} another name")
+    role = role or stage
     if role not in ROLES:
         raise click.UsageError(f"which role has {name}? --role is one of {', '.join(ROLES)}")
     public, secret = new_keys()

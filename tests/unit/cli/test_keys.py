@@ -48,6 +48,15 @@ def test_a_secret_is_never_replaced(call, tmp_path):
     assert (tmp_path / "rib.secret").read_text() == before
 
 
+@pytest.mark.parametrize("name", ["rib", "rib.0"])
+def test_a_stages_key_has_its_role(call, tmp_path, name):
+    """A key is not made that the configuration would then refuse."""
+    result = call("new", name, "--role", "operator", "--directory", str(tmp_path / "keys"))
+    assert result.exit_code == 2 and "the rib stage goes by a key of that name" in result.output
+    assert not (tmp_path / "keys").exists()
+    assert call("new", name, "--role", "rib", "--directory", str(tmp_path / "keys")).exit_code == 0
+
+
 def test_a_name_that_says_no_role_needs_one(call, tmp_path):
     """A person's key is given its role."""
     assert new(call, tmp_path, "anna").exit_code == 2
