@@ -161,6 +161,7 @@ class _Gate:
 
     def close(self) -> None:
         self._queue.close()
+        self._socket.unbind(ZAP_ENDPOINT)  # at once; closing alone gives the name back some time later
         self._socket.close()
 
     def _on_question(self, frames: list) -> None:
