@@ -34,6 +34,9 @@ class Work:
         self._jobs.pop(key, None)
         self._jobs[key] = (do, 1, then)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._jobs
+
     def drop(self, key: object) -> None:
         """Forget a piece of work."""
         self._jobs.pop(key, None)

@@ -315,7 +315,7 @@ class LocRib:
             ids[:-1] = self.attributes.intern(set_offset, set_octets)
             new_ways = self.facts.learn(ids[:-1], set_offset, set_octets)
             if len(new_ways):
-                self.next_hops.update(self.facts, new_ways)
+                self.next_hops.update(self.facts, new_ways, are_new=True)
         return ids.take(sets, mode="clip")  # NONE becomes the last index, where there is no id
 
     def _number(self, speaker: str, sources: list[dict]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,10 @@
 """What the fib says of next hops: reachable or not, and at what metric.
 
-Owns that table. Never guesses: a next hop of which nothing was said is reachable at metric 0, as it is for everyone
-where no fib runs.
+Owns that table, and what holds where it says nothing:
+
+    where no fib runs           a next hop is reachable, at metric 0
+    a new next hop              is not reachable before the fib, which is asked about it (wanted.py), has answered
+    one the fib was asked about what it said last: a fib that has just started has not answered everything yet
 """
 
 import numpy as np
@@ -11,6 +14,15 @@ from common.bus.batch import Batch
 from common.kernels.decide import SetFacts
 from common.kernels.prefixes import PrefixTable
 
+LINK_LOCAL = np.uint64(0xFE80 >> 6)  # fe80::/10
+MAPPED = np.uint64(0xFFFF)  # ::ffff:0:0/96
+
+
+def is_asked_about(hi: np.ndarray, lo: np.ndarray, octets: np.ndarray) -> np.ndarray:
+    """Tell which next hops the fib is asked about: not link-local ones, which mean something with an interface only."""
+    is_wide = (octets == 16) & (hi >> np.uint64(54) != LINK_LOCAL) & ((hi != 0) | (lo >> np.uint64(32) > MAPPED))
+    return (octets == 4) | is_wide
+
 
 class NextHops:
     """Next hops by row of a prefix table (a next hop is a prefix of full length)."""
@@ -18,6 +30,7 @@ class NextHops:
     def __init__(self, seed: int):
         self._seed = seed
         self._incoming: tuple[PrefixTable, np.ndarray] | None = None
+        self.is_answered = False  # there is a fib, and time to wait for what it says of a new next hop
         self.n_updates = 0  # how often somebody has asked: it grows with every next hop that is new
         self._table, self._metric = self._empty()
 
@@ -32,14 +45,17 @@ class NextHops:
         else:
             self._table, self._metric = _write(self._table, self._metric, batch)
 
-    def update(self, facts: SetFacts, ways: np.ndarray) -> np.ndarray:
+    def update(self, facts: SetFacts, ways: np.ndarray, are_new: bool = False) -> np.ndarray:
         """Write the metric of `ways`; return those whose metric is another one now (uint32)."""
         self.n_updates += 1
         hi, lo, octets = facts.next_hops(ways)
-        metric = self._metric[self._table.find(hi, lo, octets * np.uint8(8))]
-        is_changed = facts.metric[ways] != metric
+        before = facts.metric[ways]
+        rows = self._table.find(hi, lo, octets * np.uint8(8))
+        unsaid = np.uint32(UNREACHABLE if self.is_answered else 0) if are_new else before
+        unsaid = np.where(is_asked_about(hi, lo, octets), unsaid, np.uint32(0))
+        metric = np.where(rows != 0, self._metric[rows], unsaid)
         facts.metric[ways] = metric
-        return ways[is_changed]
+        return ways[before != metric]
 
     @property
     def is_settled(self) -> bool:

@@ -45,6 +45,8 @@ class Rib(Stage):
         self.is_open = False
         self._is_opening = False
         self._n_undecided = len(self.loc_ribs)
+        self._is_fib_there = False
+        self._changed_ways: dict[LocRib, list[np.ndarray]] = {table: [] for table in self.loc_ribs.values()}
         self.work = Work()
         self.speakers: dict[str, Speaker] = {}
         self.server: Server | None = None
@@ -63,6 +65,7 @@ class Rib(Stage):
             self._follow_speaker(speaker)
         if self.config.fib.enabled:
             bus.follow("fib", "0", NEXTHOPS, self._on_next_hops)
+            bus.watch("fib", "0", self._on_fib)
         Shrinking(loop, self.context.log, self.loc_ribs.values)
         loop.call_later(self.config.graceful_restart.selection_deferral_s, self._on_fill_limit)
 
@@ -206,11 +209,17 @@ class Rib(Stage):
         if self._n_undecided:
             return
         self.is_open = True
+        self.next_hops.is_answered = self._is_fib_there
         event(
             self.context.log,
             "filled",
             **{family.label.replace("-", "_"): table.decision.n_chosen for family, table in self.loc_ribs.items()},
         )
+
+    def _on_fib(self, is_there: bool) -> None:
+        """New next hops wait for what the fib says of them while it is there, once the first choice is made."""
+        self._is_fib_there = is_there
+        self.next_hops.is_answered = is_there and self.is_open
 
     def _on_next_hops(self, batch: Batch) -> None:
         self.next_hops.handle(batch)
@@ -218,11 +227,18 @@ class Rib(Stage):
             for table in self.loc_ribs.values():
                 ways = table.update_metrics()
                 if len(ways):
-                    self._select_ways(table, ways)
+                    self._changed_ways[table].append(ways)
+                    self._select_ways(table)
 
-    def _select_ways(self, table: LocRib, ways: np.ndarray) -> None:
-        no_sources = np.empty(0, np.uint32)
-        self.work.add((table, ways.tobytes()), lambda row: table.select_again(no_sources, ways, row))
+    def _select_ways(self, table: LocRib) -> None:
+        """Choose again where the way to a next hop is another; what changes meanwhile is looked at after that."""
+        key = (table, "ways")
+        if key not in self.work and self._changed_ways[table]:
+            ways = np.unique(np.concatenate(self._changed_ways[table]))
+            self._changed_ways[table].clear()
+            no_sources = np.empty(0, np.uint32)
+            select = partial(table.select_again, no_sources, ways)
+            self.work.add(key, select, lambda: self._select_ways(table))
 
     # ---- what it says of itself -------------------------------------------------------------------------------
 

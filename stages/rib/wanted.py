@@ -2,8 +2,6 @@
 
 Owns the version of that list. Never knows whether a next hop can be reached: the fib says so (next_hops.py). Next hops
 are few, so a reader that is behind gets all of them in one snapshot.
-
-Link-local addresses are left out: they mean something with the interface of their session only.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,9 +13,7 @@ from common.bus.channels import WANTED_NEXTHOPS
 from common.bus.schema import NextHopChanges
 from common.bus.server import Source
 from common.kernels.decide import SetFacts
-
-LINK_LOCAL = np.uint64(0xFE80 >> 6)  # fe80::/10
-MAPPED = np.uint64(0xFFFF)  # ::ffff:0:0/96
+from stages.rib.next_hops import is_asked_about
 
 
 class WantedNextHops(Source):
@@ -47,9 +43,7 @@ class WantedNextHops(Source):
         """Return the distinct next hops as columns of NextHopChanges; of none is anything said but that it is there."""
         parts = [facts.next_hops(np.arange(1, facts.way_limit, dtype=np.uint32)) for facts in self._facts]
         hi, lo, length = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        is_wide = length == 16
-        is_plain = is_wide & (hi >> np.uint64(54) != LINK_LOCAL) & ((hi != 0) | (lo >> np.uint64(32) > MAPPED))
-        chosen = np.flatnonzero((length == 4) | is_plain)
+        chosen = np.flatnonzero(is_asked_about(hi, lo, length))
         distinct = np.unique(np.stack([hi[chosen], lo[chosen], length[chosen].astype(np.uint64)], axis=1), axis=0)
         n = len(distinct)
         return {

@@ -26,6 +26,14 @@ STAGES: tuple[Column, ...] = (
     ("owns", "owns", lambda words: cut(", ".join(words), OWNS_CHARACTERS)),
     ("waits for", "missing", lambda channels: ", ".join(owners(channels))),
 )
+POSITIONS: tuple[Column, ...] = (
+    ("read from", "label"),
+    ("by", "reader"),
+    ("channel", "channel"),
+    ("", "tap", lambda value: "tap" if value else ""),
+    ("position", "sequence"),
+    ("lag", "lag"),
+)
 READERS: tuple[Column, ...] = (
     ("read by", "reader"),
     ("channel", "channel"),
@@ -53,7 +61,7 @@ FOLLOWED: tuple[Column, ...] = (
 @showing
 @click.argument("stage", default="")
 def stages(router: Router, stage: str, is_json: bool) -> None:
-    """Show all stages: process, state, restarts with reasons, memory, and how far the slowest reader is behind.
+    """Show all stages: process, state, restarts with reasons, memory, and how far each reader is.
 
     With STAGE ("rib", or "rib.0" for one instance) all that it says of itself, who reads from it, and what it reads.
     """
@@ -133,16 +141,23 @@ def _readers(row: dict) -> list[dict]:
 def _summary(rows: list[dict]) -> Iterator[str]:
     for row in rows:
         row["label"] = label(row)
+        if row["state"] == "syncing" and row.get("state_since_s") is not None:
+            row["state"] += f" for {duration(row['state_since_s'])}"
         row["lag"] = max((reader["lag"] for reader in _readers(row) if not reader["tap"]), default=None)
         row["taps"] = sum(bool(reader["tap"]) for reader in _readers(row)) or None
     yield rows_as_table(STAGES, rows)
     for row in rows:
         if row.get("problem"):
             yield f"{row['label']}: {row['problem']}"
-        if row.get("kernels") == "uncompiled":
-            yield f"{row['label']}: its kernels are not compiled"
         for reason in row.get("reasons", [])[-REASONS_SHOWN:]:
             yield f"{row['label']} ended: {reason}"
+    known = [row for row in rows if row.get("kernels")]
+    if slow := [row["label"] for row in known if row["kernels"] != "compiled"]:
+        yield f"kernels: {'not compiled' if len(slow) == len(known) else 'compiled, but not of'} {', '.join(slow)}"
+    elif known:
+        yield "kernels: compiled"
+    if readers := [reader | {"label": row["label"]} for row in rows for reader in _readers(row)]:
+        yield "\n" + rows_as_table(POSITIONS, readers)
 
 
 def _in_full(row: dict) -> Iterator[str]:

@@ -140,8 +140,11 @@ def test_stages_as_a_table(router):
     header, *rows = call("stages").output.splitlines()
     assert header.split() == ["stage", "pid", "state", "up", "restarts", "lag", "waits", "for"]
     rib = next(row for row in rows if row.startswith("rib.0"))
-    assert rib.split() == ["rib.0", "0", "syncing", "1m40s", "2", "3", "policy.0"]
-    assert "rib.0 ended: signal SIGSEGV" in rows
+    assert rib.split() == ["rib.0", "0", "syncing", "for", "1m30s", "1m40s", "2", "3", "policy.0"]
+    assert "rib.0 ended: signal SIGSEGV" in rows and "kernels: compiled" in rows
+    readers = [row.split() for row in rows[rows.index("") + 1 :]]
+    assert readers[0] == ["read", "from", "by", "channel", "position", "lag"]
+    assert ["rib.0", READER["reader"], READER["channel"], str(READER["sequence"]), "3"] in readers
 
 
 def test_the_summary_of_stages_stays_narrow(router, monkeypatch):
@@ -160,7 +163,7 @@ def test_the_summary_of_stages_stays_narrow(router, monkeypatch):
     lines = call("stages").output.splitlines()
     rib = next(line for line in lines if line.startswith("rib.0"))
     assert max(map(len, lines)) <= 110 and rib.split()[6:8] == ["5", "1"] and "policy.0, rib.0" in rib
-    assert "rib.0: its kernels are not compiled" in lines
+    assert "kernels: compiled, but not of rib.0" in lines
     assert "rib.0: 1000000000 lines could not be logged" in lines
 
 

@@ -237,17 +237,22 @@ def test_a_prefix_that_became_unusable_and_went_is_released(table):
     assert loc_rib.prefixes.n_prefixes == 0
 
 
+def answers(metrics: dict[str, int | None]) -> dict[str, np.ndarray]:
+    """Return the columns of NextHopChanges for next hop -> metric, None where there is no way to it."""
+    packed = [ipaddress.ip_address(address).packed for address in metrics]
+    wide = [int.from_bytes(each.ljust(16, b"\0"), "big") for each in packed]
+    return {
+        "hi": np.array([each >> 64 for each in wide], np.uint64),
+        "lo": np.array([each & (1 << 64) - 1 for each in wide], np.uint64),
+        "length": np.array([len(each) for each in packed], np.uint8),
+        "reachable": np.array([metric is not None for metric in metrics.values()], np.uint8),
+        "metric": np.array([metric or 0 for metric in metrics.values()], np.uint32),
+    }
+
+
 def next_hop(table: Table, address: str, is_reachable: bool = True, metric: int = 0, flags: int = 0) -> None:
     """Let the fib say something of a next hop, and choose again where that matters."""
-    packed = ipaddress.ip_address(address).packed
-    wide = int.from_bytes(packed.ljust(16, b"\0"), "big")
-    columns = {
-        "hi": np.array([wide >> 64], np.uint64),
-        "lo": np.array([wide & (1 << 64) - 1], np.uint64),
-        "length": np.array([len(packed)], np.uint8),
-        "reachable": np.array([is_reachable], np.uint8),
-        "metric": np.array([metric], np.uint32),
-    }
+    columns = answers({address: metric if is_reachable else None})
     table.next_hops.handle(Batch(NextHopChanges, columns, flags=flags))
     ways = table.loc_rib.update_metrics()
     table.work.add("next hops", lambda row: table.loc_rib.select_again(np.empty(0, np.uint32), ways, row))
@@ -263,6 +268,8 @@ def test_the_metric_to_the_next_hop_decides(table):
     next_hop(table, "10.77.0.10", is_reachable=False)
     assert table.told() == {P: ("b", "10.77.0.11", Step.ONLY)}
     next_hop(table, "10.77.0.9", flags=SNAPSHOT_BEGIN | SNAPSHOT_END)
+    assert table.told() == {}  # what was said last stays true where nothing more is said
+    next_hop(table, "10.77.0.10", metric=30)
     assert table.told() == {P: ("a", "10.77.0.10", Step.ROUTER_ID)}
 
 

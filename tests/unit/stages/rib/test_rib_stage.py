@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from common.bus.batch import SNAPSHOT, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position
-from common.bus.channels import adj_rib_in, loc_rib
-from common.bus.schema import SessionChanges, SessionEvent
+from common.bus.channels import NEXTHOPS, adj_rib_in, loc_rib
+from common.bus.schema import NextHopChanges, SessionChanges, SessionEvent
 from common.bus.server import Source
 from common.config.load import loads
 from stages.rib.speakers import LOSS_S
 from stages.rib.stage import STAGE
 from tests.unit.bus.conftest import World
 from tests.unit.stages.policy.test_policy_stage import start
-from tests.unit.stages.rib.test_loc_rib import LONG, SHORT, A, B, P, Q, best_of, routes, source
+from tests.unit.stages.rib.test_loc_rib import LONG, SHORT, A, B, P, Q, answers, attributes, best_of, routes, source
 
 CONFIG = """
 [router]
@@ -91,6 +91,28 @@ class Policy:
         for speaker in speakers:
             for family in (V4, V6):
                 self.put(speaker, [], SNAPSHOT_BEGIN | SNAPSHOT_END, family)
+
+
+class Fib(Source):
+    """Says of next hops what it is told to; each time all it knows."""
+
+    def __init__(self, world: World, epoch: str = "f"):
+        self.metrics: dict[str, int | None] = {}
+        self.world = world
+        self.name = epoch
+        self.version = 1
+        world.bus("fib").serve().add(NEXTHOPS, lambda request: self)
+
+    def say(self, metrics: dict[str, int | None]) -> None:
+        self.metrics |= metrics
+        self.version += 1
+        self.world.settle()
+
+    def read(self, position, max_octets):
+        after = Position(self.name, self.version, -1)
+        flags = SNAPSHOT | SNAPSHOT_BEGIN | SNAPSHOT_END
+        batch = Batch(NextHopChanges, answers(self.metrics), {}, NEXTHOPS, after, self.version, self.version, flags)
+        return [] if position == after else [batch]
 
 
 class Reader:
@@ -192,6 +214,76 @@ def test_a_speaker_that_never_comes_is_waited_for_a_while_only(world):
     assert reader.batches == []
     world.wait(2)
     assert [set(told) for told in reader.told()] == [{P}]
+
+
+@pytest.fixture
+def with_fib(world):
+    """A rib in step with a fib, and a reader; gives policy, fib and reader."""
+    policy, _ = Policy(world), start(world, STAGE, CONFIG + "[fib]\nenabled = true\n")
+    policy.fill("0", "1")
+    fib, reader = Fib(world), Reader(world, "exporter")
+    world.wait(1)
+    reader.told()
+    return policy, fib, reader
+
+
+def test_a_new_next_hop_waits_for_what_the_fib_says_of_it(with_fib):
+    """Nobody is told of a path whose next hop leads nowhere, not for a moment; others come with the answer."""
+    policy, fib, reader = with_fib
+    policy.put("0", [(P, A, SHORT)])
+    policy.put("1", [(Q, B, LONG)])
+    assert reader.told() == []
+    fib.say({"10.77.0.11": None})
+    assert reader.told() == []
+    fib.say({"10.77.0.10": 7})
+    assert [set(told) for told in reader.told()] == [{P}]
+    policy.put("1", [(P, B, LONG)])
+    assert reader.told() == []
+    fib.say({"10.77.0.11": 5})
+    assert {prefix for told in reader.told() for prefix in told} == {Q}
+
+
+def test_many_new_next_hops_are_all_looked_at(with_fib, monkeypatch):
+    """What is said while others are being looked at is looked at after that."""
+    monkeypatch.setattr("stages.rib.loc_rib.ROWS_PER_SLICE", 1)
+    policy, fib, reader = with_fib
+    hops = [f"10.77.1.{n}" for n in range(1, 21)]
+    policy.put("0", [(f"10.{n}.0.0/16", A, attributes(64610, next_hop=hop)) for n, hop in enumerate(hops)])
+    assert reader.told() == []
+    for n, hop in enumerate(hops):
+        fib.metrics[hop] = n
+        fib.version += 1
+        for loop in fib.world.loops.values():
+            loop.turn()
+    fib.world.settle()
+    assert {prefix for told in reader.told() for prefix in told} == {f"10.{n}.0.0/16" for n in range(20)}
+
+
+def test_a_fib_that_has_just_started_takes_back_nothing(world, with_fib):
+    """What the last one said of a next hop stays true until the new one has answered, reachable or not."""
+    policy, fib, reader = with_fib
+    policy.put("0", [(P, A, SHORT)])
+    policy.put("1", [(Q, B, LONG)])
+    fib.say({"10.77.0.10": 7, "10.77.0.11": None})
+    reader.told()
+    world.kill("fib")
+    world.wait(1)
+    fib = Fib(world, "g")
+    world.wait(5)
+    assert reader.told() == []
+    fib.say({"10.77.0.11": None})
+    assert reader.told() == []
+    fib.say({"10.77.0.10": 7, "10.77.0.11": 9})
+    assert {prefix for told in reader.told() for prefix in told} == {Q}
+
+
+def test_where_no_fib_answers_nobody_waits(world, with_fib):
+    """A fib that is gone, or none at all: a new next hop counts as reachable."""
+    policy, fib, reader = with_fib
+    world.kill("fib")
+    world.wait(1)
+    policy.put("0", [(P, A, SHORT)])
+    assert {prefix for told in reader.told() for prefix in told} == {P}
 
 
 @pytest.fixture
