@@ -120,9 +120,12 @@ class Bus:
         upstream: Callable[[Request], Upstream],
         version: str | Callable[[Request], str],
         transformation: Callable[[Request], Transform],
+        joins_shares: bool = False,
     ) -> Relay:
         """Serve channels by transforming another stage's; `upstream` gives (self.endpoint(...), channel, params)."""
-        return Relay(self.serve(), channel_pattern, upstream, version, transformation, self._follow)
+        return Relay(
+            self.serve(), channel_pattern, upstream, version, transformation, self._follow, self._loop, joins_shares
+        )
 
     def control(self, handlers: dict[str, Handler]) -> Control:
         """Answer these questions, beside those of earlier calls."""

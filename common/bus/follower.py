@@ -24,6 +24,8 @@ from common.runtime.loop import Loop, Timer
 
 CREDIT: Final = 4 << 20
 """Octets an owner may have on the way to one follower."""
+GRANT_PART: Final = 16
+"""Credit given by hand is told when it is this part of the window, so that small batches do not each cost a message."""
 LAG_IN_STEP: Final = 8192
 """Changes of which nobody says that a reader who has yet to get them is behind."""
 FIRST_RETRY_S: Final = 0.25
@@ -185,6 +187,7 @@ class Follower:
         credit: int = CREDIT,
         on_refused: Callable[[str], None] | None = None,
         is_credit_manual: bool = False,
+        owed: int = 0,
     ):
         """Begin to follow; batches come from the loop, never from here.
 
@@ -193,6 +196,7 @@ class Follower:
         on_refused: called with the reason when the owner refuses; the follower goes on asking, ever more slowly,
             unless it is closed.
         is_credit_manual: nothing is given back by itself; the caller gives credit back with `grant`.
+        owed: octets of the credit that are in use already (`is_credit_manual`).
         """
         self.channel = channel
         self.params = params or {}
@@ -205,7 +209,8 @@ class Follower:
         self.on_refused = on_refused
         self._handle = handle
         self._is_credit_manual = is_credit_manual
-        self._owed = 0
+        self._owed = owed
+        self._ungranted = 0  # no longer owed, and the owner has not been told yet
         self._link = link
         self._retry: Timer | None = None
         self._acceptance: Timer | None = None
@@ -257,10 +262,12 @@ class Follower:
         }
 
     def grant(self, octets: int) -> None:
-        """Give credit back by hand (`is_credit_manual`)."""
-        if octets > 0:
-            self._owed = max(0, self._owed - octets)
-            self._link.port.send(encode_credit(self._subscription, octets))
+        """Give credit back by hand (`is_credit_manual`); the owner is told when it has become worth a message."""
+        self._owed = max(0, self._owed - octets)
+        self._ungranted += octets
+        if self._ungranted * GRANT_PART >= self.credit:
+            self._link.port.send(encode_credit(self._subscription, self._ungranted))
+            self._ungranted = 0
 
     def restart(self, position: Position, owed: int = 0) -> None:
         """Ask again, from another position; `owed` octets of the credit are still in use (`is_credit_manual`)."""
@@ -372,5 +379,6 @@ class Follower:
         if not self._is_credit_manual:
             self._owed = 0
         credit = max(0, self.credit - self._owed)
+        self._ungranted = 0
         request = Request(self.channel, self.params, self._link.reader, self.position, credit)
         self._link.port.send(encode_read(self._subscription, request))

@@ -1,16 +1,18 @@
-"""A batch in several parts: which position and flags each has, and a batch split by where its routes come from.
+"""A batch in several parts: which position and flags each has; batches split by source, or by the shares of prefixes.
 
 Owns nothing. All that a batch says is absolute state, and no row is in it twice, so the order of the parts means
 nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from common.arrays import distinct
 from common.bus.batch import GAP, SNAPSHOT_BEGIN, SNAPSHOT_END, START, Batch, Position
-from common.bus.schema import NONE, BestChanges, ExportChanges, Per, RouteChanges
+from common.bus.schema import FAMILIES, NONE, BestChanges, ExportChanges, Per, RouteChanges
+from common.kernels import shares
 
 SOURCE_COLUMNS = {
     RouteChanges.number: ("source", "set"),
@@ -50,6 +52,37 @@ def by_source(batch: Batch, before: Position) -> list[Batch]:
         part.flags = part_flags(batch, index == 0, index == last)
         part.position = batch.position if index == last else part_position(batch, before)
     return parts
+
+
+def by_share(batches: Sequence[Batch], count: int) -> list[Batch]:
+    """Return a batch for each share of the prefixes, with its rows of all these batches of RouteChanges, in order."""
+    columns, meta = (batches[0].columns, batches[0].meta) if len(batches) == 1 else _joined(batches)
+    is_wide = FAMILIES[meta["family"]] == 128
+    parts = shares.split(count, is_wide, *[columns[column.name] for column in RouteChanges.columns])
+    names = [column.name for column in RouteChanges.columns]
+    return [Batch(RouteChanges, dict(zip(names, part, strict=True)), meta) for part in parts]
+
+
+def _joined(batches: Sequence[Batch]) -> tuple[dict[str, np.ndarray], dict]:
+    """Return the columns of several batches of RouteChanges as those of one, and its meta."""
+    sources: list[dict] = []
+    pieces: list[dict[str, np.ndarray]] = []
+    n_sets = n_octets = 0
+    for batch in batches:
+        columns = dict(batch.columns)
+        if batch.meta["sources"] != sources:
+            sources += [source for source in batch.meta["sources"] if source not in sources]
+            numbers = np.array([sources.index(source) for source in batch.meta["sources"]], np.uint32)
+            columns["source"] = numbers.take(columns["source"]) if len(numbers) else columns["source"]
+        offset, sets = columns["set_offset"], columns["set"]
+        columns["set"] = np.where(sets == NONE, sets, sets + np.uint32(n_sets))
+        columns["set_offset"] = offset[:-1] + np.uint32(n_octets)
+        n_sets += len(offset) - 1
+        n_octets += len(columns["set_octets"])
+        pieces.append(columns)
+    joined = {name: np.concatenate([each[name] for each in pieces]) for name in pieces[0]}
+    joined["set_offset"] = np.append(joined["set_offset"], np.uint32(n_octets))
+    return joined, batches[0].meta | {"sources": sources}
 
 
 def _row_sources(batch: Batch) -> np.ndarray:

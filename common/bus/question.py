@@ -1,8 +1,10 @@
 """Puts one question to a running stage: what commands use, so it imports nothing that is slow to import.
 
-Owns one ZeroMQ socket for as long as the question lasts. The form of question and answer is in control.py.
+Owns one ZeroMQ socket for as long as the question lasts, and the process's context for questions. The form of question
+and answer is in control.py.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,9 +66,17 @@ def ask_at(
     return answer
 
 
+_contexts: dict[int, zmq.Context] = {}
+
+
+def _context() -> zmq.Context:
+    """Return this process's context, made once: it has two threads. One inherited by fork is left alone."""
+    return _contexts.get(os.getpid()) or _contexts.setdefault(os.getpid(), zmq.Context())
+
+
 def _exchange(endpoint: str, octets: bytes, timeout_s: float, curve: Curve | None) -> bytes | None:
     """Send one frame and return the one that answers it, None if none does in time."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+    with _context().socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RECONNECT_IVL, 10)
         # Sent over a connection that stands, or not at all: whoever has died has left a socket at which nobody listens.

@@ -6,8 +6,10 @@ Owns the rules. Never knows who is there: instances are those of the configurati
 |----------|-----------------------------------------------------|--------------------------------------------------|
 | speaker  | neighbors                                           | each names its own                               |
 | rib      | prefixes                                            | a hash of the prefix (common/kernels/shares.py)  |
-| policy   | streams: family, speaker, rib                       | the sum of their places, around the instances    |
+| policy   | streams: family, speaker                            | the sum of their places, around the instances    |
 | exporter | streams: family, group of neighbors, rib            | the same                                         |
+
+The streams of all ribs that one speaker's routes of a family go to are with one policy stage: it evaluates them once.
 """
 
 from collections.abc import Sequence
@@ -24,6 +26,14 @@ class Share(NamedTuple):
     def params(self) -> dict[str, int]:
         """What a request on the bus says of it: nothing where it is everything."""
         return {"share": self.index, "shares": self.count} if self.count > 1 else {}
+
+    def epoch_of(self, epoch: str) -> str:
+        """Return what the epoch of a whole table is to the readers of this share: positions in others mean nothing."""
+        return epoch if self.count == 1 else f"{epoch}-{self.index}.{self.count}"
+
+    def whole_epoch_of(self, epoch: str) -> str:
+        """Undo `epoch_of`."""
+        return epoch.removesuffix(self.epoch_of(""))
 
     def __str__(self) -> str:
         return "all prefixes" if self.count == 1 else f"prefixes, share {self.index + 1} of {self.count}"

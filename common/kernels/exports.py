@@ -30,6 +30,7 @@ class ExportTable:
     """One route a prefix row: `apply` writes it, `select` says what of it a member has to be told."""
 
     n_live: cython.uint  # rows that have a route
+    n_marked: cython.uint  # of these, rows that are unconfirmed
     _set: cython.uint[::1]
     _source: cython.uint[::1]
     _flags: cython.uchar[::1]
@@ -51,6 +52,7 @@ class ExportTable:
 
     def __init__(self, capacity: int = 1024):
         self.n_live = 0
+        self.n_marked = 0
         self.set_column = allocate(0, np.uint32)
         self.source_column = allocate(0, np.uint32)
         self.flags_column = allocate(0, np.uint8)
@@ -67,6 +69,11 @@ class ExportTable:
     @property
     def n_routes(self) -> int:
         return self.n_live
+
+    @property
+    def n_unconfirmed(self) -> int:
+        """Routes that were there when a snapshot began, and have not been told in it."""
+        return self.n_marked
 
     @property
     def sets(self):
@@ -165,7 +172,9 @@ class ExportTable:
                 row = rows[i]
                 new = sets[i]
                 old = self._set[row]
-                self._flags[row] &= ~UNCONFIRMED & 0xFF
+                if self._flags[row] & UNCONFIRMED:
+                    self._flags[row] &= ~UNCONFIRMED & 0xFF
+                    self.n_marked -= 1
                 if old == new and (new == 0 or self._source[row] == sources[i]):
                     continue
                 if old != 0:
@@ -193,8 +202,9 @@ class ExportTable:
         i: cython.Py_ssize_t
         with cython.nogil:
             for i in range(end):
-                if self._set[i] != 0 and (not has_limits or is_among[i]):
+                if self._set[i] != 0 and (not has_limits or is_among[i]) and not self._flags[i] & UNCONFIRMED:
                     self._flags[i] |= UNCONFIRMED
+                    self.n_marked += 1
 
     def sweep_unconfirmed(self, references: cython.uint[::1], is_among: cython.const[cython.uchar][::1] = None):
         """Take away the routes still marked, of the rows that are meant (see `mark_unconfirmed`); return their rows."""
@@ -209,6 +219,7 @@ class ExportTable:
                 if self._flags[i] & UNCONFIRMED and (not has_limits or is_among[i]):
                     n += 1
         self._make_room(n)
+        self.n_marked -= cython.cast(cython.uint, n)
         result = np.empty(n, np.uint32)
         gone: cython.uint[::1] = memoryview(result)
         n = 0
@@ -287,6 +298,35 @@ class ExportTable:
                 if row_set != 0:
                     rows[place[row_set]] = cython.cast(cython.uint, i)
                     place[row_set] += 1
+        return result
+
+    def grouped(self, rows: cython.const[cython.uint][::1], n_sets: cython.Py_ssize_t):
+        """Return some rows, each once, in another order (uint32): equal sets, or none, side by side as they came first.
+
+        All sets are below `n_sets`.
+        """
+        n: cython.Py_ssize_t = rows.shape[0]
+        result = np.empty(n, np.uint32)
+        grouped: cython.uint[::1] = memoryview(result)
+        number: cython.uint[::1] = memoryview(np.zeros(n_sets, np.uint32))  # of each set's group, from 1
+        group: cython.uint[::1] = memoryview(np.empty(n, np.uint32))
+        place: cython.uint[::1] = memoryview(np.zeros(n + 2, np.uint32))  # where the next row of each group goes
+        n_groups: cython.uint = 0
+        row_set: cython.uint
+        i: cython.Py_ssize_t
+        with cython.nogil:
+            for i in range(n):
+                row_set = self._set[rows[i]]
+                if number[row_set] == 0:
+                    n_groups += 1
+                    number[row_set] = n_groups
+                group[i] = number[row_set]
+                place[group[i] + 1] += 1
+            for i in range(1, n_groups + 1):
+                place[i] += place[i - 1]
+            for i in range(n):
+                grouped[place[group[i]]] = rows[i]
+                place[group[i]] += 1
         return result
 
     # ---- former sets ------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 Owns the prefixes and their hash index. Never knows what a row is used for: other tables have columns of their own
 that are indexed by the same row numbers. Row 0 is never given out, so 0 means "none" everywhere.
 
-Prefixes often come in the order in which they came before (a table that is chosen from, and told on; a second peer's).
-So the row after the one found last is looked at first, which costs nothing; only where that is another prefix is it
-hashed and searched for. A slot of the index holds the row and, in the bits that rows leave free, a part of the hash, so
-that a search reads hardly any row but the one it is for.
+Prefixes often come in the order in which they came before (a table that is chosen from, and told on; a second peer's),
+all of them or some (a share of the table). So the rows after the one found last are looked at first, which costs next
+to nothing; only where none of the next few is the prefix is it hashed and searched for. A slot of the index holds the
+row and, in the bits that rows leave free, a part of the hash, so that a search reads hardly any row but the one it is
+for.
 
 A prefix is (hi, lo, length): the address left-aligned in 128 bits, as two 64-bit halves. An IPv4 table is *narrow*:
 `lo` is always zero and is not stored.
@@ -25,6 +26,7 @@ SIP_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
 SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 FREE = cython.declare(cython.uchar, 255)  # the length of a row that holds no prefix
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # prefixes whose cache misses overlap
+NEAR = cython.declare(cython.uint, 64)  # rows that are looked at before a prefix is searched for
 
 
 @cython.cfunc
@@ -102,7 +104,7 @@ class PrefixTable:
     n_rows: cython.uint  # live rows
     top: cython.uint  # one more than the highest row ever given out
     free_head: cython.uint  # first row of the free list, linked through `hi` (see `tidy`); 0 ends it
-    following: cython.uint  # the row after the one found last, which is looked at first
+    following: cython.uint  # the row after the one found last, where a prefix is looked for first
     row_mask: cython.uint  # bits of a slot that hold the row
     _hi: cython.ulonglong[::1]
     _lo: cython.ulonglong[::1]
@@ -312,10 +314,16 @@ class PrefixTable:
         rows: cython.uint[::1],
         first: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Find the rows of prefixes from `first` on for as long as one is in the next row; return where that ends."""
+        """Find the rows of prefixes from `first` on for as long as one is in the next few; return where that ends."""
         row: cython.uint = self.following
+        end: cython.uint
         i: cython.Py_ssize_t = first
-        while i < rows.shape[0] and row < self.top and self._is_at(row, hi[i], lo[i] if self.is_wide else 0, length[i]):
+        while i < rows.shape[0]:
+            end = min(row + NEAR, self.top)
+            while row < end and not self._is_at(row, hi[i], lo[i] if self.is_wide else 0, length[i]):
+                row += 1
+            if row >= end:
+                break
             rows[i] = row
             row += 1
             i += 1

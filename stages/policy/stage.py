@@ -29,7 +29,7 @@ class PolicyStage(Stage):
 
     def start(self) -> None:
         self._relay = self.context.bus.relay(
-            "adj-rib-in/*", self._upstream, self.evaluation.version, self._transformation
+            "adj-rib-in/*", self._upstream, self.evaluation.version, self._transformation, joins_shares=True
         )
 
     def status(self) -> dict[str, Any]:

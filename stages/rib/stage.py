@@ -178,7 +178,7 @@ class Rib(Stage):
     def _policy_of(self, feed: Feed) -> str:
         """Return the instance of policy that serves a stream."""
         speaker = self.config.instances("speaker").index(feed.speaker)
-        return worker_of(self.config.instances("policy"), feed.loc_rib.family.index, speaker, self.share.index)
+        return worker_of(self.config.instances("policy"), feed.loc_rib.family.index, speaker)
 
     def _on_feed_complete(self) -> None:
         if not self._is_opening and all(feed.is_complete for feed in self.feeds):

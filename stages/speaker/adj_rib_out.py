@@ -34,6 +34,8 @@ FIRST_OCTETS_PER_ROW = 512.0
 # However the rows before them were, rows told in one go refer to no more octets of attribute sets than this.
 MAX_SET_OCTETS = 4 << 20
 COLLECT_ENTRIES = 65536
+# Changes that are put in the order of their sets in one go.
+MAX_GROUPED_ROWS = 1 << 18
 # Rows forgotten after which it is worth looking for sets that nobody refers to.
 SWEEP_ROWS = 4096
 NEVER = 1 << 63
@@ -55,6 +57,8 @@ class Member:
     # The rows of the table as it was when the session came up, equal sets side by side; None once all were told.
     order: np.ndarray | None = None
     cursor: int = 0
+    # Where in the journal `order` begins, if it holds changes only, put side by side; None: it is the whole table.
+    changed_since: int | None = None
     # The peer has asked for the table again; it is told when the present telling, if there is one, has ended.
     is_table_wanted: bool = False
     # The End-of-RIB is sent when the session has been told everything before this sequence; None: nothing is owed.
@@ -69,6 +73,11 @@ class Member:
     octets_per_row: float = FIRST_OCTETS_PER_ROW
     n_updates: int = 0
     n_too_long: int = 0
+
+    @property
+    def passed(self) -> int:
+        """The sequence below which the peer was told every change."""
+        return self.sequence if self.changed_since is None else self.changed_since
 
     @property
     def n_told(self) -> int:
@@ -99,6 +108,8 @@ class AdjRibOut:
     journal_power: int = 22
     # The exporters' first snapshots are complete, of each share of the prefixes.
     is_complete: bool = False
+    # More of what has just come is about to come (gathering.py): what changed is not told for a moment.
+    is_gathering: bool = False
     members: dict[str, Member] = field(default_factory=dict)
     attributes: AttributeTable = field(init=False)
     exports: ExportTable = field(init=False)
@@ -139,12 +150,13 @@ class AdjRibOut:
 
     def handle(self, batch: Batch, share: Share = WHOLE) -> None:
         """Write one ExportChanges batch, of one share of the prefixes, into the table and its journal."""
-        if batch.begins_snapshot:
+        if batch.begins_snapshot and self.exports.n_routes:
             self.exports.mark_unconfirmed(self._rows_of(share))
         self._apply(batch.columns, batch.meta)
         if batch.ends_snapshot:
             self.make_room()
-            self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references, self._rows_of(share)))
+            if self.exports.n_unconfirmed:
+                self.journal.append(self.exports.sweep_unconfirmed(self.attributes.references, self._rows_of(share)))
             self._missing.discard(share.index)
             if not self.is_complete and not self._missing:
                 self.is_complete = True
@@ -170,8 +182,7 @@ class AdjRibOut:
                 told = np.flatnonzero(np.unpackbits(member.told, bitorder="little")).astype(np.uint32)
                 gone = np.union1d(told[self.exports.sets[told] == 0], self.exports.changed_and_gone())
                 member.sequence = self.journal.head
-                member.order = np.concatenate((gone, self.exports.ordered(self.attributes.capacity)))
-                member.cursor = 0
+                self._set_order(member, np.concatenate((gone, self.exports.ordered(self.attributes.capacity))))
                 member.is_recovering = True
 
     def _apply(self, columns: dict[str, np.ndarray], meta: dict) -> None:
@@ -188,7 +199,7 @@ class AdjRibOut:
 
     def _passed(self) -> int:
         """Return the sequence below which every member has passed every change."""
-        return min((member.sequence for member in self.members.values()), default=self.journal.head)
+        return min((member.passed for member in self.members.values()), default=self.journal.head)
 
     def source_number(self, name: str) -> int:
         """Return the number that stands for a neighbor as a source; local routes (no name) have 0."""
@@ -233,7 +244,7 @@ class AdjRibOut:
     def take_over(self, member: Member, due: np.ndarray, gone: np.ndarray) -> None:
         """Tell an adopted member the rows that are `due`, in this order, and that those `gone` are so."""
         self.journal.append(gone)
-        member.order, member.cursor = due, 0
+        self._set_order(member, due)
         member.is_paused = False
 
     def is_passed(self, member: Member, rows: np.ndarray) -> np.ndarray:
@@ -248,13 +259,12 @@ class AdjRibOut:
         However often a peer asks while the table is told, it is told once more: ordering it costs too much to be done
         for each of many requests in one read.
         """
-        is_about_to_be_told = member.order is not None and member.cursor == 0
+        is_about_to_be_told = member.order is not None and member.cursor == 0 and member.changed_since is None
         member.is_table_wanted = self.is_complete and not is_about_to_be_told
 
     def _begin_again(self, member: Member) -> None:
         member.is_table_wanted = False
-        member.order = self.exports.ordered(self.attributes.capacity)
-        member.cursor = 0
+        self._set_order(member, self.exports.ordered(self.attributes.capacity))
         member.forced_until = NEVER
         member.end_of_rib_after = self.journal.head
 
@@ -264,6 +274,11 @@ class AdjRibOut:
             return True
         is_told = member.order is None and not member.is_table_wanted
         return is_told and member.sequence == self.journal.head and member.end_of_rib_after is None
+
+    def has_to_tell(self, member: Member) -> bool:
+        """Tell whether there is something for a member that is not waiting for more."""
+        is_waiting = self.is_gathering and member.order is None and not member.is_table_wanted
+        return not is_waiting and not self.is_in_step(member)
 
     def collect(self) -> None:
         """Forget prefixes that are gone and every member has been told so."""
@@ -303,9 +318,20 @@ class AdjRibOut:
 
     def _begin_table(self, member: Member) -> None:
         member.sequence = self.journal.head
-        member.order = self.exports.ordered(self.attributes.capacity)
-        member.cursor = 0
+        self._set_order(member, self.exports.ordered(self.attributes.capacity))
         member.end_of_rib_after = self.journal.head
+
+    def _set_order(self, member: Member, rows: np.ndarray, changed_since: int | None = None) -> None:
+        member.order, member.cursor, member.changed_since = rows, 0, changed_since
+
+    def group_changes(self) -> None:
+        """Have members told what has changed in the order of its attribute sets, not in that of its coming."""
+        for member in self.members.values():
+            before = member.sequence
+            if member.order is not None or member.is_paused or member.forced_until > before or not self.is_complete:
+                continue
+            rows, member.sequence = self.journal.read(before, MAX_GROUPED_ROWS)
+            self._set_order(member, self.exports.grouped(rows, self.attributes.capacity), changed_since=before)
 
     # ---- to the peers -------------------------------------------------------------------------------------------
 
@@ -353,7 +379,7 @@ class AdjRibOut:
         rows = rows[self._age(rows) > self.journal.head - member.sequence]
         member.cursor = end
         if end == len(member.order):
-            member.order = None
+            member.order = member.changed_since = None
             member.is_recovering = False
             if member.forced_until == NEVER:
                 member.forced_until = self.journal.head

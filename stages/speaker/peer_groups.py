@@ -23,6 +23,7 @@ from common.runtime.log import Log, event
 from common.runtime.loop import Loop, Timer
 from stages.speaker import sockets
 from stages.speaker.adj_rib_out import AdjRibOut, Member
+from stages.speaker.gathering import Gathering
 from stages.speaker.neighbors import Neighbor
 from stages.speaker.prefixes import SharedPrefixes
 
@@ -154,10 +155,11 @@ class PeerGroups:
         table, ribs = group.adj_rib_out, self.config.instances("rib")
         channel = channels.adj_rib_out(table.family.label)
         table.expect(len(ribs))
+        gathering = Gathering(self._loop, table)
         for index, rib in enumerate(ribs):
             share = Share(index, len(ribs))
             params = group.params | ({"rib": rib} | share.params if ribs != ("0",) else {})
-            exporter, handle = self._exporter_of(group, index), partial(table.handle, share=share)
+            exporter, handle = self._exporter_of(group, index), partial(gathering.handle, share=share)
             group.followers.append(self._bus.follow("exporter", exporter, channel, handle, params=params))
 
     def _exporter_of(self, group: PeerGroup, share: int) -> str:

@@ -569,7 +569,7 @@ class Speaker(Stage):
             RouteChanges,
             table.gather,
             lambda: table.routes.row_limit,
-            epoch=self.epoch if share.count == 1 else f"{self.epoch}-{share.index}.{share.count}",
+            epoch=share.epoch_of(self.epoch),
             marks=self.marks[family],
             preamble=lambda: self._preamble(family),
             epilogue=lambda: self._sessions(family, sorted(self.ended[family]), SessionEvent.END_OF_RIB),
@@ -674,13 +674,13 @@ class Speaker(Stage):
             return False
         has_told = False
         for group, member in list(neighbor.members.values()):
-            if group.adj_rib_out.is_in_step(member):
+            if not group.adj_rib_out.has_to_tell(member):
                 continue
             n_before = member.n_updates
             for chunk in group.adj_rib_out.tell(member):
                 connection.queue(chunk)
             neighbor.peering.session.record.sent[MessageType.UPDATE] += member.n_updates - n_before
-            has_told |= not group.adj_rib_out.is_in_step(member)
+            has_told |= group.adj_rib_out.has_to_tell(member)
         if connection.n_queued:
             self.neighbors.flush(neighbor, neighbor.peering)
         return has_told and neighbor.is_established and connection.n_queued < LOW_WATER_OCTETS
@@ -689,7 +689,7 @@ class Speaker(Stage):
 def _is_behind(neighbor: Neighbor) -> bool:
     """Tell whether there is something a neighbor has not been told."""
     for group, member in neighbor.members.values():
-        if not group.adj_rib_out.is_in_step(member):
+        if group.adj_rib_out.has_to_tell(member):
             return True
     return False
 

@@ -19,7 +19,7 @@ from stages.status.picture import Answer, Pictures
 PACE_S = 1.0
 IDLE_PACE_S = 5.0
 IDLE_AFTER_S = 30.0  # seconds since anybody looked
-MEMORY_EVERY_S = 5.0
+MEMORY_EVERY_S = 30.0  # the kernel walks all pages of each stage for it
 ANSWER_TIME_S = 1.0
 STOP_TIME_S = 0.2
 LISTS = {"speaker": ("neighbors",), "fib": ("nexthops",)}  # questions beside "status", by stage

@@ -25,6 +25,7 @@ from common.bgp.constants import Family, MessageType
 from common.bgp.messages import Notification, Open, RouteRefresh, encode_message
 from common.bus.bus import Bus
 from common.bus.memory_transport import MemoryHub, MemoryTransport
+from common.bus.trunk import ROUND_S
 from common.config.load import loads
 from common.config.schema import Config
 from common.runtime.clock import ManualClock
@@ -32,6 +33,7 @@ from common.runtime.log import Log
 from common.runtime.loop import Loop
 from common.runtime.metrics import Metrics
 from common.runtime.stage import Context, Skeleton, stage_class
+from stages.speaker.gathering import GATHER_S
 from stages.speaker.sockets import Connection
 
 STAGES = ("speaker", "policy", "rib", "exporter")
@@ -167,12 +169,23 @@ class Pipeline:
     # ---- time -------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Turn all loops and peers until none has anything to do."""
+        """Turn all loops and peers until none has anything to do, and let what is gathered for a moment come."""
         for _ in range(MAX_TURNS):
             busy = [loop.turn() for loop in self.loops.values()] + [peer.turn() for peer in self.peers.values()]
-            if not any(busy):
+            if any(busy):
+                continue
+            if not self.is_gathering():
                 return
+            self.clock.advance(max(ROUND_S, GATHER_S))
         raise AssertionError("the pipeline does not come to rest")
+
+    def is_gathering(self) -> bool:
+        """Tell whether policy or a speaker waits for more of what has come."""
+        relays = [self.stage(label)._relay for label in self.labels("policy")]
+        groups = [group for label in self.labels("speaker") for group in self.stage(label).groups]
+        return any(trunk.is_waiting for relay in relays for trunk in relay.trunks()) or any(
+            group.adj_rib_out.is_gathering for group in groups
+        )
 
     def turn(self, n: int) -> None:
         """Turn all loops and peers n times, whatever is left to do."""

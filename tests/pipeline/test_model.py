@@ -105,6 +105,8 @@ RELOADS = st.sampled_from(
 SMALL_JOURNAL = 4  # 2 to this power
 FEW_ROWS = {"ROWS_PER_TURN": 2, "MIN_ROWS_PER_TURN": 1}
 JOURNALS = ("stages.rib.loc_rib", "stages.speaker.adj_rib_in", "stages.speaker.adj_rib_out")
+# Where several ribs are, what comes for them is gathered for a moment: here also when it is little.
+GATHERING = ("common.bus.trunk", "stages.speaker.gathering")
 RESTARTABLE = ("policy", "rib", "exporter")
 one_stage = st.tuples(st.sampled_from(RESTARTABLE), st.integers(0, 3))
 owners = st.tuples(st.sampled_from(["speaker", *RESTARTABLE]), st.integers(0, 3))
@@ -119,8 +121,8 @@ turns = st.integers(0, 12)
 class Model(RuleBasedStateMachine):
     """The pipeline beside the oracle."""
 
-    @initialize(has_small_journals=st.booleans(), instances=instances)
-    def begin(self, has_small_journals, instances):
+    @initialize(has_small_journals=st.booleans(), is_gathering=st.booleans(), instances=instances)
+    def begin(self, has_small_journals, is_gathering, instances):
         self.patches = [
             mock.patch(f"{module}.Journal", lambda *power: Journal(SMALL_JOURNAL))
             for module in JOURNALS
@@ -128,6 +130,8 @@ class Model(RuleBasedStateMachine):
         ]
         if has_small_journals:
             self.patches.append(mock.patch.multiple("stages.speaker.adj_rib_out", **FEW_ROWS))
+        if is_gathering:
+            self.patches += [mock.patch(f"{module}.FEW_ROWS", 0) for module in GATHERING]
         for patch in self.patches:
             patch.start()
         self.policies = {name: more for name, (_, _, more) in NEIGHBORS.items()}

@@ -84,6 +84,7 @@ def test_agrees_with_the_oracle(twin, n_others, steps, own):
     do = {"join": join, "leave": leave, "select": select, "apply": apply, "mark": mark, "sweep": sweep}
     for step, argument in steps:
         do[step](argument)
+        assert table.n_unconfirmed == len(plain.unconfirmed)
     assert references.tolist() == [0, *plain.references(N_SETS)[1:]]
     assert table.n_routes == len(plain.routes)
     assert table.n_kept == sum(map(len, plain.former.values()))
@@ -95,6 +96,9 @@ def test_agrees_with_the_oracle(twin, n_others, steps, own):
     ordered = table.ordered(N_SETS)
     assert sorted(ordered.tolist()) == sorted(plain.routes)
     assert np.all(np.diff(table.sets[ordered].astype(int)) >= 0)
+    groups = list(dict.fromkeys(int(number) for number in table.sets[every]))
+    by_group = sorted(every.tolist(), key=lambda row: groups.index(table.sets[row]))
+    assert table.grouped(every, N_SETS + 1).tolist() == by_group
     for member in list(told):
         table.leave(member, references)
     assert table.n_kept == 0

@@ -58,6 +58,21 @@ def test_gives_rows_as_the_oracle(twin, is_wide, seed, steps):
         assert table.longest_run() <= len(model.row_of)
 
 
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("step", [1, 3, 64, 65, 200])
+def test_a_part_of_a_table_in_its_order(twin, step):
+    """Prefixes that come in the order of their rows are found, whatever number of others is between them."""
+    table = TWINS[twin].PrefixTable(False, 1)
+    hi = np.arange(1, 1001, dtype=np.uint64) << np.uint64(40)
+    nothing, length = np.empty(0, np.uint64), np.full(1000, 24, np.uint8)
+    rows = table.intern(hi, nothing, length)
+    part, length = hi[::step].copy(), length[::step].copy()
+    assert table.intern(part, nothing, length).tolist() == rows[::step].tolist()
+    assert table.find(part, nothing, length).tolist() == rows[::step].tolist()
+    table.release(rows[:500])
+    assert table.find(part, nothing, length).tolist() == np.where(rows > 500, rows, 0)[::step].tolist()
+
+
 @pytest.mark.parametrize("is_wide", [False, True], ids=["narrow", "wide"])
 @settings(deadline=None)
 @given(batch=batches, seed=seeds)

@@ -92,6 +92,20 @@ def test_streams_are_shared_out_evenly(n_workers):
     assert max(counts) - min(counts) <= 1
 
 
+def test_a_table_is_with_one_policy_stage():
+    """What one speaker tells all ribs of a family is evaluated in one place; the families are with different ones."""
+    served = [worker_of(("a", "b"), family, speaker) for family in range(2) for speaker in range(2)]
+    assert served == ["a", "b", "b", "a"]
+
+
+def test_epochs_of_shares():
+    """Each share of a table has an epoch of its own, from which that of the whole is found; the whole has its own."""
+    assert WHOLE.epoch_of("e1") == WHOLE.whole_epoch_of("e1") == "e1"
+    epochs = {Share(index, count).epoch_of("e1-0.2") for index, count in ((0, 2), (1, 2), (0, 3))}
+    assert len(epochs) == 3
+    assert {Share(1, 3).whole_epoch_of(Share(1, 3).epoch_of("e1-0.2"))} == {"e1-0.2"}
+
+
 def test_the_longest_match_of_several_ribs():
     """For an address each rib tells its longest match; the longest of all counts, where there is any."""
     nothing = {"prefix": "192.0.2.1/32", "candidates": []}

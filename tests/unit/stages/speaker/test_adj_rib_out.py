@@ -92,6 +92,9 @@ class World:
         if name in self.peers:
             self.table.tell_again(self.table.members[name])
 
+    def group(self, _) -> None:
+        self.table.group_changes()
+
     def tell_all(self) -> None:
         for name in self.peers:
             while not self.table.is_in_step(self.table.members[name]):
@@ -118,7 +121,7 @@ steps = st.lists(
         st.tuples(st.just("change"), routes),
         st.tuples(st.just("change"), routes),
         st.tuples(st.just("snapshot"), present),
-        st.tuples(st.sampled_from(["join", "leave", "tell", "tell"]), st.sampled_from(NAMES)),
+        st.tuples(st.sampled_from(["join", "leave", "tell", "tell", "group"]), st.sampled_from(NAMES)),
     ),
     max_size=40,
 )
@@ -284,6 +287,44 @@ def test_late_peer_gets_one_update_a_set():
     world.tell_all()
     assert len(world.peers["a"].held) == n_prefixes
     assert world.table.members["a"].n_updates <= n_sets + 1 + 3
+
+
+def test_changes_put_in_order_go_in_one_update_a_set():
+    """Changes whose equal sets came apart are told together, each prefix once, as it is when it is told."""
+    world = World()
+    n_sets, n_prefixes = 300, 30000
+    many = [encode_set(as_path=[65000, n + 1], next_hop=bytes([10, 0, 0, 1])) for n in range(n_sets)]
+    texts = [f"{10 + n // 65536}.{n // 256 % 256}.{n % 256}.0/24" for n in range(n_prefixes)]
+    world.snapshot({})
+    world.join("a")
+    world.tell_all()
+    world.change({text: (many[n % n_sets], "") for n, text in enumerate(texts)})
+    world.table.group_changes()
+    world.tell("a")
+    held = dict(world.peers["a"].held)
+    gone, other = texts[-1], texts[-2]
+    assert 0 < len(held) < n_prefixes and not held.keys() & {gone, other}
+    world.change({gone: (None, ""), other: (many[0], "")})
+    world.tell_all()
+    assert world.peers["a"].held == world.expected("a") and world.peers["a"].n_told_again == 0
+    assert world.table.members["a"].n_updates <= n_sets + 1 + 5
+
+
+def test_a_removal_that_waits_in_the_order_is_not_forgotten():
+    """What is gone is kept until the peer was told so, though its changes are put in order already."""
+    world = World()
+    world.snapshot({text: (SETS[0], "") for text in PREFIXES})
+    world.join("a")
+    world.tell_all()
+    world.change({text: (None, "") for text in PREFIXES})
+    world.table.group_changes()
+    world.table.collect()
+    assert world.table.prefixes.n_prefixes == len(PREFIXES)
+    world.again("a")
+    world.tell_all()
+    assert world.peers["a"].held == {} and world.table.members["a"].n_told == 0
+    world.table.collect()
+    assert world.table.prefixes.n_prefixes == 0
 
 
 def test_route_too_large_for_one_peer_is_withdrawn_from_it():
