@@ -631,7 +631,9 @@ class FibStage(Stage):
         is_more = False
         if self.context.clock.monotonic() >= self._paused_until:
             is_more = self._take_turns()
+            n_waiting = self.n_queued
             self._account()
+            is_more |= self.n_queued > n_waiting  # an answer may lead to more
         elif self.n_queued:
             self._wake_at(self._paused_until)
         if self.n_queued < QUEUE_LIMIT:

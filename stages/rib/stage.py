@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import populated
+from common.arrays import distinct, populated
 from common.bgp.constants import Family
 from common.bus.batch import Batch
 from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, adj_rib_in, installed, loc_rib
@@ -234,7 +234,7 @@ class Rib(Stage):
         """Choose again where the way to a next hop is another; what changes meanwhile is looked at after that."""
         key = (table, "ways")
         if key not in self.work and self._changed_ways[table]:
-            ways = np.unique(np.concatenate(self._changed_ways[table]))
+            ways = distinct(np.concatenate(self._changed_ways[table]))
             self._changed_ways[table].clear()
             no_sources = np.empty(0, np.uint32)
             select = partial(table.select_again, no_sources, ways)

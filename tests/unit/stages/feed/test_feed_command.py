@@ -228,7 +228,9 @@ def test_a_test_that_is_stopped(number, tmp_path):
         def stop() -> None:
             connection, _ = server.accept()
             with connection:
-                connection.recv(1 << 16)  # an OPEN, which is not answered: it waits
+                connection.recv(1 << 16)  # an OPEN
+                connection.sendall(OPENED)
+                connection.recv(1 << 16)  # a KEEPALIVE, which is not answered: it waits
                 os.kill(os.getpid(), number)
                 connection.recv(1 << 16)
 
