@@ -21,6 +21,7 @@ from common.config.schema import Config
 LOOK_EVERY_S: Final = 0.05
 N_LOOKS: Final = 40
 """How often it is looked whether a port is free: stages of a router that was killed may outlive it for a moment."""
+HOLDER_LOOKS: Final = 3
 TCP_LISTEN: Final = "0A"  # in /proc/net/tcp
 
 
@@ -116,7 +117,9 @@ def _socket_of(family: int, user: str | None) -> socket.socket:
 def _words(port: Port, refusal: int) -> str:
     if refusal != errno.EADDRINUSE:
         return f"{port} ({port.key}) cannot be listened at: {os.strerror(refusal)}"
-    holders = ", ".join(f"process {pid} ({name})" for pid, name in _holders(port.number))
+    # The kernel's list may leave one out while others come and go, so an empty one is looked at again.
+    found = next((found for _ in range(HOLDER_LOOKS) if (found := list(_holders(port.number)))), [])
+    holders = ", ".join(f"process {pid} ({name})" for pid, name in found)
     whoever = "another stage of this configuration, or somebody who cannot be seen from here"
     return f"{port} ({port.key}) is taken by {holders or whoever}"
 

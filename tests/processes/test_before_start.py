@@ -90,7 +90,8 @@ def test_a_port_that_is_taken(machine, place, command):
         result = machine.call(command, *([STAGES[place]] if command == "stage" else ()))
     assert result.exit_code == 1
     words = f"cannot run: 127.0.0.1:{machine.ports[place]} ({KEYS.get(place, 'control of')}"
-    assert words in result.output and f"is taken by process {os.getpid()} (" in result.output
+    assert words in result.output, result.output
+    assert " is taken by process " in result.output and f"process {os.getpid()} (" in result.output, result.output
     assert "Traceback" not in result.output and machine.is_untouched()
 
 
