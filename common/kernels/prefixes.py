@@ -4,10 +4,10 @@ Owns the prefixes and their hash index. Never knows what a row is used for: othe
 that are indexed by the same row numbers. Row 0 is never given out, so 0 means "none" everywhere.
 
 Prefixes often come in the order in which they came before (a table that is chosen from, and told on; a second peer's),
-all of them or some (a share of the table). So the rows after the one found last are looked at first, which costs next
-to nothing; only where none of the next few is the prefix is it hashed and searched for. A slot of the index holds the
-row and, in the bits that rows leave free, a part of the hash, so that a search reads hardly any row but the one it is
-for.
+all of them or some (a share of the table). So the row after the one found last is looked at first, which costs nothing,
+and where the last two were near each other a few more; only where none of these is the prefix is it hashed and searched
+for. A slot of the index holds the row and, in the bits that rows leave free, a part of the hash, so that a search reads
+hardly any row but the one it is for.
 
 A prefix is (hi, lo, length): the address left-aligned in 128 bits, as two 64-bit halves. An IPv4 table is *narrow*:
 `lo` is always zero and is not stored.
@@ -26,7 +26,7 @@ SIP_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
 SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 FREE = cython.declare(cython.uchar, 255)  # the length of a row that holds no prefix
 BLOCK = cython.declare(cython.Py_ssize_t, 32)  # prefixes whose cache misses overlap
-NEAR = cython.declare(cython.uint, 64)  # rows that are looked at before a prefix is searched for
+NEAR = cython.declare(cython.uint, 64)  # rows between two prefixes that come in order, at most
 
 
 @cython.cfunc
@@ -105,6 +105,7 @@ class PrefixTable:
     top: cython.uint  # one more than the highest row ever given out
     free_head: cython.uint  # first row of the free list, linked through `hi` (see `tidy`); 0 ends it
     following: cython.uint  # the row after the one found last, where a prefix is looked for first
+    reach: cython.uint  # how many rows from there are looked at before a prefix is searched for
     row_mask: cython.uint  # bits of a slot that hold the row
     _hi: cython.ulonglong[::1]
     _lo: cython.ulonglong[::1]
@@ -123,6 +124,7 @@ class PrefixTable:
         self.top = 1
         self.free_head = 0
         self.following = 1
+        self.reach = 1
         self.hi_column = allocate(0, np.uint64)
         self.lo_column = allocate(0, np.uint64)
         self.length_column = allocate(0, np.uint8)
@@ -226,7 +228,7 @@ class PrefixTable:
                         self._hashes[i - first],
                         not has_ids or ids[i] != 0,
                     )
-                self.following = rows[end - 1] + 1
+                self._go_on_after(rows[end - 2] if end - first > 1 else self.following - 1, rows[end - 1])
                 first = end
         return result
 
@@ -256,7 +258,7 @@ class PrefixTable:
                     rows[i] = self._search(
                         hi[i], lo[i] if self.is_wide else 0, length[i], self._hashes[i - first], False
                     )
-                self.following = rows[end - 1] + 1
+                self._go_on_after(rows[end - 2] if end - first > 1 else self.following - 1, rows[end - 1])
                 first = end
         return result
 
@@ -306,6 +308,14 @@ class PrefixTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _go_on_after(self, before: cython.uint, row: cython.uint) -> cython.void:
+        """Look for the next prefix after a row that was searched for, as far as that was from the one found before."""
+        self.reach = NEAR if before < row <= before + NEAR else 1
+        self.following = row + 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _follow(
         self,
         hi: cython.const[cython.ulonglong][::1],
@@ -319,7 +329,7 @@ class PrefixTable:
         end: cython.uint
         i: cython.Py_ssize_t = first
         while i < rows.shape[0]:
-            end = min(row + NEAR, self.top)
+            end = min(row + self.reach, self.top)
             while row < end and not self._is_at(row, hi[i], lo[i] if self.is_wide else 0, length[i]):
                 row += 1
             if row >= end:
