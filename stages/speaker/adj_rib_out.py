@@ -326,12 +326,16 @@ class AdjRibOut:
 
     def group_changes(self) -> None:
         """Have members told what has changed in the order of its attribute sets, not in that of its coming."""
+        found: dict[int, tuple[np.ndarray, int]] = {}  # by where it begins: most members have come as far
         for member in self.members.values():
             before = member.sequence
             if member.order is not None or member.is_paused or member.forced_until > before or not self.is_complete:
                 continue
-            rows, member.sequence = self.journal.read(before, MAX_GROUPED_ROWS)
-            self._set_order(member, self.exports.grouped(rows, self.attributes.capacity), changed_since=before)
+            if before not in found:
+                rows, after = self.journal.read(before, MAX_GROUPED_ROWS)
+                found[before] = self.exports.grouped(rows, self.attributes.capacity), after
+            order, member.sequence = found[before]
+            self._set_order(member, order, changed_since=before)
 
     # ---- to the peers -------------------------------------------------------------------------------------------
 
