@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -54,10 +55,33 @@ def routers(scenario: scenarios.Scenario) -> list[InProcessRouter]:
     return made
 
 
+@pytest.fixture
+def dialed(monkeypatch):
+    """Whom sockets of this process call, by their own address."""
+    found: list[tuple[str, str]] = []
+    for name in ("connect", "connect_ex", "sendto"):
+        call = getattr(socket.socket, name)
+
+        def noted(self, *words, call=call):
+            if self.family in (socket.AF_INET, socket.AF_INET6):
+                found.append((self.getsockname()[0], words[-1][0]))
+            return call(self, *words)
+
+        monkeypatch.setattr(socket.socket, name, noted)
+    return found
+
+
 @pytest.mark.parametrize("name", SMALL)
-def test_headrace_passes(name):
-    """Each scenario ends with listeners that hold exactly what they must, and none told anything needless."""
+def test_headrace_passes(name, dialed):
+    """Each scenario ends with listeners that hold exactly what they must, and none told anything needless.
+
+    Nobody is called but the target of each neighbor.
+    """
     report = perform(name)
+    scenario = scenarios.parse(name, localized(name), Path("."), size=1)
+    target_of = {plan.address: plan.target[0] for plan, _ in scenario.players}
+    called = {each for each in dialed if each[0] in target_of}
+    assert called == set(target_of.items())
     assert report["failure"] == "" and report["is_good"], report["steps"]
     assert all(each["spurious_withdrawals"] == 0 for each in report["neighbors"].values())
     if name == "churn":
