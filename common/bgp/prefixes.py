@@ -80,3 +80,9 @@ def covering(network: Network) -> list[Network]:
 def prefix_text(hi: int, lo: int, length: int, is_wide: bool) -> str:
     """Return a prefix as text."""
     return f"{IPv6Address(hi << 64 | lo)}/{length}" if is_wide else f"{IPv4Address(hi >> 32)}/{length}"
+
+
+def text_at(prefixes: Any, row: int, is_wide: bool) -> str:
+    """Return the prefix in a row of a table of prefixes (kernels.prefixes) as text."""
+    hi, lo, length = prefixes.columns_of(np.array([row], np.uint32))
+    return prefix_text(int(hi[0]), int(lo[0]) if is_wide else 0, int(length[0]), is_wide)

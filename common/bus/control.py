@@ -7,16 +7,18 @@ that is long is given in pages, and the question for the next one says where it 
 """
 
 from collections.abc import Callable, Iterable
+from ipaddress import ip_network
 from typing import Any, Final
 
 import msgpack
 
+from common.bgp.prefixes import Network
 from common.bus.question import ControlError, ask
 from common.bus.schema import SchemaError
 from common.bus.wire import ListenPort, Unread, decode_map
 from common.runtime.log import Log, event
 
-__all__ = ["Control", "ControlError", "Handler", "ask", "n_on_page"]
+__all__ = ["Control", "ControlError", "Handler", "ask", "n_on_page", "network_within"]
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -26,6 +28,20 @@ PAGE_OCTETS: Final = 1 << 14
 peer has sent."""
 MAX_UNREAD_ANSWERS: Final = 64
 """Answers that wait for one asker to read them; further ones are dropped."""
+
+
+def network_within(question: dict[str, Any], is_wide: bool) -> Network | None:
+    """Return the network a question is about (`within`), None: all; ControlError if it is none of that family."""
+    text = question.get("within")
+    if text is None:
+        return None
+    try:
+        network = ip_network(text, strict=False)
+    except (TypeError, ValueError) as error:
+        raise ControlError(f"not a prefix: {text!r:.80}") from error
+    if (network.version == 6) != is_wide:
+        raise ControlError(f"{network} is no prefix of the family asked for")
+    return network
 
 
 def n_on_page(n_wanted: Any, n_octets: Iterable[int]) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from common.bgp.prefixes import text_at
 from common.kernels.plan import ELSEWHERE
 from common.runtime.metrics import Metrics
 from stages.fib.messages import Gateway
@@ -30,19 +31,6 @@ MEANINGS = {
     errno.ENODEV: "the interface is gone",
     errno.EINVAL: "the kernel takes the route for invalid: its nexthop object may be gone",
 }
-
-
-def prefix_of(family: int, hi: int, lo: int, length: int) -> str:
-    """Return a prefix for people."""
-    value = hi << 64 | lo
-    return f"{ipaddress.IPv4Address(value >> 96) if family == AF_INET else ipaddress.IPv6Address(value)}/{length}"
-
-
-def prefix_text(plan: Plan, row: int) -> str:
-    """Return the prefix in one row for people."""
-    rows = np.array([row])
-    prefixes = plan.prefixes
-    return prefix_of(plan.family, int(prefixes.hi(rows)[0]), int(prefixes.lo(rows)[0]), int(prefixes.length(rows)[0]))
 
 
 def status(stage: "FibStage") -> dict[str, Any]:
@@ -116,7 +104,9 @@ def refused(stage: "FibStage", limit: int) -> list[dict[str, Any]]:
     for plan in stage.plans.values():
         if plan.n_refused:
             for row in np.flatnonzero(plan.trouble[: plan.prefixes.row_limit])[: limit - len(found)].tolist():
-                found.append({"prefix": prefix_text(plan, row), "reason": why(int(plan.trouble[row]))})
+                found.append(
+                    {"prefix": text_at(plan.prefixes, row, plan.is_wide), "reason": why(int(plan.trouble[row]))}
+                )
     return found
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from common.arrays import distinct
 from common.bgp.constants import Family
+from common.bgp.prefixes import prefix_text, text_at
 from common.bus.batch import Batch
 from common.bus.channels import NEXTHOPS, WANTED_NEXTHOPS, installed, loc_rib
 from common.bus.control import ControlError
@@ -527,7 +528,8 @@ class FibStage(Stage):
         """Log what was found of our routes, with the first prefix it is about and who did it."""
         if n:
             i = int(chosen[0])
-            prefix = report.prefix_of(int(scan.family[i]), int(scan.hi[i]), int(scan.lo[i]), int(scan.length[i]))
+            is_wide = scan.family[i] == AF_INET6
+            prefix = prefix_text(int(scan.hi[i]), int(scan.lo[i]), int(scan.length[i]), is_wide)
             event(
                 self.context.log, name, "warning", family=family.label, routes=n, first=prefix, port=int(scan.port[i])
             )
@@ -761,7 +763,7 @@ class FibStage(Stage):
                     self.context.log,
                     "route-refused",
                     "warning",
-                    prefix=report.prefix_text(plan, int(refusal.rows[i])),
+                    prefix=text_at(plan.prefixes, int(refusal.rows[i]), plan.is_wide),
                     error=errno.errorcode.get(code, str(code)),
                     meaning=os.strerror(code),
                 )

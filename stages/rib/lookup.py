@@ -5,7 +5,7 @@ routes than asked for and still not be the last.
 """
 
 from collections import Counter
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy as np
 from common.bgp.attributes import describe_set
 from common.bgp.constants import Family
 from common.bgp.decision import CHOSEN_WORDS, LOST_WORDS, Step
-from common.bgp.prefixes import Prefixes, covering, prefix_text
-from common.bus.control import ControlError, n_on_page
+from common.bgp.prefixes import Network, Prefixes, covering, text_at
+from common.bus.control import ControlError, n_on_page, network_within
 from stages.rib.loc_rib import LocRib
 
 # Rows looked at for one page.
@@ -49,7 +49,7 @@ class Lookup:
             return {"prefix": str(network), "candidates": [], "reason": CHOSEN_WORDS[Step.NONE]}
         rows, lost, decided = table.explain(row)
         return {
-            "prefix": _text(table, row),
+            "prefix": text_at(table.prefixes, row, table.family.is_wide),
             "candidates": [
                 {
                     **_describe(table, candidate),
@@ -88,7 +88,7 @@ class Lookup:
         end = min(first + SCAN_ROWS, table.prefixes.row_limit)
         rows = first + np.flatnonzero(table.decision.best[first:end])
         found = Prefixes(*table.prefixes.columns_of(rows.astype(np.uint32)))
-        found = found.within(_within(question, table.family))
+        found = found.within(network_within(question, table.family.is_wide))
         return found.pack() | {"next": end if end < table.prefixes.row_limit else None}
 
     def of_prefixes(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -109,36 +109,20 @@ class Lookup:
 
     def _chosen(self, table: LocRib, row: int) -> dict[str, Any]:
         return {
-            "prefix": _text(table, row),
+            "prefix": text_at(table.prefixes, row, table.family.is_wide),
             **_describe(table, int(table.decision.best[row])),
             "why": CHOSEN_WORDS[Step(int(table.decision.reason[row]))],
         }
 
 
-def _text(table: LocRib, row: int) -> str:
-    """Return the prefix of a row as text."""
-    hi, lo, length = table.prefixes.columns_of(np.array([row], np.uint32))
-    return prefix_text(int(hi[0]), int(lo[0]) if len(lo) else 0, int(length[0]), table.family.is_wide)
-
-
-def _within(question: dict[str, Any], family: Family) -> IPv4Network | IPv6Network | None:
-    """Return the network that is asked for; raise ControlError if it is none, or of another family."""
-    if question.get("within") is None:
-        return None
-    network, _ = _network(question["within"])
-    if (network.version == 6) != family.is_wide:
-        raise ControlError(f"{network} is no prefix of {family}")
-    return network
-
-
-def _network(text: Any) -> tuple[IPv4Network | IPv6Network, bool]:
+def _network(text: Any) -> tuple[Network, bool]:
     try:
         return ip_network(text, strict=False), "/" not in text
     except (TypeError, ValueError) as error:
         raise ControlError(f"not a prefix: {text!r:.80}") from error
 
 
-def _find(table: LocRib, network: IPv4Network | IPv6Network, is_address: bool) -> int:
+def _find(table: LocRib, network: Network, is_address: bool) -> int:
     """Return the row of a prefix, or of the longest one with a chosen path that covers an address; 0 for none."""
     rows = table.prefixes.find(*Prefixes.of(reversed(covering(network)) if is_address else [network]))
     rows = rows[table.decision.best[rows] != 0] if is_address else rows[rows != 0]

@@ -12,8 +12,8 @@ import numpy as np
 
 from common.bgp.attributes import describe_set
 from common.bgp.constants import Family
-from common.bgp.prefixes import Network, Prefixes, prefix_text
-from common.bus.control import ControlError, Handler, n_on_page
+from common.bgp.prefixes import Prefixes, text_at
+from common.bus.control import ControlError, Handler, n_on_page, network_within
 from stages.speaker.adj_rib_in import AdjRibIn
 from stages.speaker.adj_rib_out import AdjRibOut, Member
 from stages.speaker.neighbors import Neighbor
@@ -72,7 +72,7 @@ class Lookup:
         family = Family.named(question["family"])
         shown = self._shown(question["table"], self._neighbor(question["neighbor"]), family)
         rows, following = shown.rows(max(int(question.get("after") or 1), 1))
-        return shown.prefixes_of(rows).within(_within(question, family)).pack() | {"next": following}
+        return shown.prefixes_of(rows).within(network_within(question, family.is_wide)).pack() | {"next": following}
 
     def _of_prefixes(self, question: dict) -> dict[str, Any]:
         """{table, neighbor, family, prefixes} -> {routes, places, next}: a neighbor's routes of some prefixes.
@@ -187,7 +187,7 @@ class _Advertised:
 
     def describe(self, row: int) -> dict[str, Any]:
         return {
-            "prefix": _text(self._table.prefixes, row, self._family),
+            "prefix": text_at(self._table.prefixes, row, self._family.is_wide),
             "neighbor": self._neighbor.name,
             **describe_set(self._set(row), as4=self._as4),
         }
@@ -199,7 +199,7 @@ class _Advertised:
 def _describe_received(table: AdjRibIn, sources, row: int) -> dict[str, Any]:
     source = int(table.routes.source[row])
     return {
-        "prefix": _text(table.prefixes, int(table.routes.prefix[row]), table.family),
+        "prefix": text_at(table.prefixes, int(table.routes.prefix[row]), table.family.is_wide),
         "neighbor": sources.name(source),
         "path_id": sources.path_id(source),
         **describe_set(_received_set(table, row)),
@@ -209,20 +209,3 @@ def _describe_received(table: AdjRibIn, sources, row: int) -> dict[str, Any]:
 def _received_set(table: AdjRibIn, row: int) -> bytes:
     """Return the attribute set of a route that was received."""
     return table.attributes.octets_of(int(table.routes.attributes[row]))
-
-
-def _within(question: dict, family: Family) -> Network | None:
-    """Return the network that is asked for; raise ControlError if it is none, or of another family."""
-    text = question.get("within")
-    if text is None:
-        return None
-    network = ipaddress.ip_network(text)
-    if (network.version == 6) != family.is_wide:
-        raise ControlError(f"{network} is no prefix of {family}")
-    return network
-
-
-def _text(prefixes, row: int, family: Family) -> str:
-    """Return a prefix of a table as text."""
-    hi, lo, length = prefixes.columns_of(np.array([row], np.uint32))
-    return prefix_text(int(hi[0]), int(lo[0]) if len(lo) else 0, int(length[0]), family.is_wide)
