@@ -2,9 +2,9 @@
 
 Owns that table, and what holds where it says nothing:
 
-    where no fib runs           a next hop is reachable, at metric 0
     a new next hop              is not reachable before the fib, which is asked about it (wanted.py), has answered
     one the fib was asked about what it said last: a fib that has just started has not answered everything yet
+    where no fib runs           what it said last; one it has never spoken of is reachable, at metric 0
 """
 
 import numpy as np
@@ -16,6 +16,7 @@ from common.kernels.prefixes import PrefixTable
 
 LINK_LOCAL = np.uint64(0xFE80 >> 6)  # fe80::/10
 MAPPED = np.uint64(0xFFFF)  # ::ffff:0:0/96
+_NOBODY = np.empty(0, np.uint32)
 
 
 def is_asked_about(hi: np.ndarray, lo: np.ndarray, octets: np.ndarray) -> np.ndarray:
@@ -30,9 +31,10 @@ class NextHops:
     def __init__(self, seed: int):
         self._seed = seed
         self._incoming: tuple[PrefixTable, np.ndarray] | None = None
-        self.is_answered = False  # there is a fib, and time to wait for what it says of a new next hop
+        self.is_answered = False  # there is a fib, or will be soon: what it says of a new next hop is waited for
         self.n_updates = 0  # how often somebody has asked: it grows with every next hop that is new
         self._table, self._metric = self._empty()
+        self._waiting: dict[SetFacts, np.ndarray] = {}  # ways of which the fib has never spoken
 
     def handle(self, batch: Batch) -> None:
         """Take over what a NextHopChanges batch says; a snapshot replaces all at its end."""
@@ -51,11 +53,19 @@ class NextHops:
         hi, lo, octets = facts.next_hops(ways)
         before = facts.metric[ways]
         rows = self._table.find(hi, lo, octets * np.uint8(8))
-        unsaid = np.uint32(UNREACHABLE if self.is_answered else 0) if are_new else before
-        unsaid = np.where(is_asked_about(hi, lo, octets), unsaid, np.uint32(0))
+        waiting = self._waiting.get(facts, _NOBODY)
+        is_new = np.isin(ways, waiting) | are_new
+        is_waiting = is_new & (rows == 0) & self.is_answered & is_asked_about(hi, lo, octets)
+        self._waiting[facts] = np.concatenate([np.setdiff1d(waiting, ways), ways[is_waiting]])
+        unsaid = np.where(is_new, np.where(is_waiting, np.uint32(UNREACHABLE), np.uint32(0)), before)
         metric = np.where(rows != 0, self._metric[rows], unsaid)
         facts.metric[ways] = metric
         return ways[before != metric]
+
+    @property
+    def n_waiting(self) -> int:
+        """How many next hops the fib is asked about and has never spoken of."""
+        return sum(map(len, self._waiting.values()))
 
     @property
     def is_settled(self) -> bool:

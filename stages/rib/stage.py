@@ -17,6 +17,7 @@ from common.config.expected import expected_routes
 from common.config.schema import Config
 from common.config.sharing import decode_share, share_of, worker_of
 from common.runtime.log import event
+from common.runtime.loop import Timer
 from common.runtime.shrinking import Shrinking
 from common.runtime.stage import Context, Stage
 from stages.rib.feed import Feed, Work
@@ -28,6 +29,8 @@ from stages.rib.wanted import WantedNextHops
 
 # While nobody follows, removals are kept for a reader that may come back, but no more than about this many.
 KEPT_REMOVALS = 65536
+# A fib that is back within this time was only restarted: what it has to say of new next hops is waited for.
+FIB_AWAY_S = 5.0
 
 
 class Rib(Stage):
@@ -45,7 +48,7 @@ class Rib(Stage):
         self.is_open = False
         self._is_opening = False
         self._n_undecided = len(self.loc_ribs)
-        self._is_fib_there = False
+        self._fib_absence: Timer | None = None
         self._changed_ways: dict[LocRib, list[np.ndarray]] = {table: [] for table in self.loc_ribs.values()}
         self.work = Work()
         self.speakers: dict[str, Speaker] = {}
@@ -64,6 +67,8 @@ class Rib(Stage):
         for speaker in self.config.instances("speaker"):
             self._follow_speaker(speaker)
         if self.config.fib.enabled:
+            self.next_hops.is_answered = True
+            self._on_fib(False)
             bus.follow("fib", "0", NEXTHOPS, self._on_next_hops)
             bus.watch("fib", "0", self._on_fib)
         Shrinking(loop, self.context.log, self.loc_ribs.values)
@@ -96,7 +101,7 @@ class Rib(Stage):
                 self._renew_speaker(self.speakers[name])
             else:
                 self._follow_speaker(name)
-        self._on_feed_complete()
+        self._open_when_complete()
 
     # ---- serving ----------------------------------------------------------------------------------------------
 
@@ -162,7 +167,7 @@ class Rib(Stage):
 
     def _follow_speaker(self, name: str) -> None:
         context = self.context
-        feeds = [Feed(name, table, self.work, self._on_feed_complete) for table in self.loc_ribs.values()]
+        feeds = [Feed(name, table, self.work, self._open_when_complete) for table in self.loc_ribs.values()]
         for feed in feeds:
             channel, params = adj_rib_in(feed.loc_rib.family.label), {"speaker": name, **self.share.params}
             feed.follower = context.bus.follow("policy", self._policy_of(feed), channel, feed.handle, params=params)
@@ -180,8 +185,10 @@ class Rib(Stage):
         speaker = self.config.instances("speaker").index(feed.speaker)
         return worker_of(self.config.instances("policy"), feed.loc_rib.family.index, speaker)
 
-    def _on_feed_complete(self) -> None:
-        if not self._is_opening and all(feed.is_complete for feed in self.feeds):
+    def _open_when_complete(self) -> None:
+        """Choose when all is known that the choice depends on: the routes, and what becomes of their next hops."""
+        has_all = all(feed.is_complete for feed in self.feeds) and not self.next_hops.n_waiting
+        if has_all and not self._is_opening:
             self._decide_all()
 
     def _on_fill_limit(self) -> None:
@@ -209,7 +216,6 @@ class Rib(Stage):
         if self._n_undecided:
             return
         self.is_open = True
-        self.next_hops.is_answered = self._is_fib_there
         event(
             self.context.log,
             "filled",
@@ -217,18 +223,32 @@ class Rib(Stage):
         )
 
     def _on_fib(self, is_there: bool) -> None:
-        """New next hops wait for what the fib says of them while it is there, once the first choice is made."""
-        self._is_fib_there = is_there
-        self.next_hops.is_answered = is_there and self.is_open
+        """New next hops wait for what the fib says of them, as long as it is there or only restarted."""
+        if self._fib_absence is not None:
+            self._fib_absence.cancel()
+        if is_there:
+            self.next_hops.is_answered = True
+        else:
+            self._fib_absence = self.context.loop.call_later(FIB_AWAY_S, self._on_no_fib)
+
+    def _on_no_fib(self) -> None:
+        self.next_hops.is_answered = False
+        event(self.context.log, "fib-lost", "warning", meaning="new next hops count as reachable")
+        self._update_ways()
 
     def _on_next_hops(self, batch: Batch) -> None:
         self.next_hops.handle(batch)
         if self.next_hops.is_settled:
-            for table in self.loc_ribs.values():
-                ways = table.update_metrics()
-                if len(ways):
-                    self._changed_ways[table].append(ways)
-                    self._select_ways(table)
+            self._update_ways()
+
+    def _update_ways(self) -> None:
+        """Have the choices follow what is known of the next hops."""
+        for table in self.loc_ribs.values():
+            ways = table.update_metrics()
+            if len(ways) and self._is_opening:
+                self._changed_ways[table].append(ways)
+                self._select_ways(table)
+        self._open_when_complete()
 
     def _select_ways(self, table: LocRib) -> None:
         """Choose again where the way to a next hop is another; what changes meanwhile is looked at after that."""
@@ -270,9 +290,11 @@ class Rib(Stage):
         return self.is_open and not len(self.work)
 
     def missing(self) -> list[str]:
-        return [
-            f"speaker.{feed.speaker}:{adj_rib_in(feed.loc_rib.family.label)}" for feed in self.feeds if feed.is_stale
-        ]
+        stale = [feed for feed in self.feeds if feed.is_stale]
+        awaited = [f"speaker.{feed.speaker}:{adj_rib_in(feed.loc_rib.family.label)}" for feed in stale]
+        if not self._is_opening and self.next_hops.n_waiting:
+            awaited.append(f"fib.0:{NEXTHOPS}")
+        return awaited
 
     def controls(self) -> dict:
         lookup = Lookup(self.loc_ribs)

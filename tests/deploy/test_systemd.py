@@ -103,6 +103,19 @@ def test_a_restart_ends_when_the_stage_is_in_step(machine, stage, record_propert
     assert machine.call("headrace", "health", stage).returncode == 0
 
 
+def wait_for_words(machine, unit: str, words: str) -> str:
+    """Wait until the journal, which is written after the event, has words of a unit; return the unit's last lines."""
+    said = ""
+
+    def has_them() -> bool:
+        nonlocal said
+        said = machine.call("journalctl", "-u", unit, "-n", "200").stdout
+        return words in said.lower()
+
+    machine.wait_for(has_them, f"'{words}' in the journal of {unit}")
+    return said
+
+
 @needs_machine
 def test_the_check_holds_up_no_restart(machine):
     """However often stages are started, the check before them has no limit of its own."""
@@ -117,7 +130,7 @@ def test_the_watchdog_sees_a_loop_that_stands_still(machine):
     machine.call("kill", "-STOP", before)
     machine.wait_for(lambda: machine.pid("rib") not in ("0", before), "the watchdog")
     machine.wait_for(lambda: machine.state("rib") == "active", "the rib to be ready")
-    assert "watchdog" in machine.call("journalctl", "-u", "headrace-rib@0", "-n", "200").stdout.lower()
+    wait_for_words(machine, "headrace-rib@0", "watchdog")
 
 
 @needs_machine
@@ -184,8 +197,8 @@ def test_over_tcp_with_the_drop_in(over_tcp):
 def test_an_instance_there_is_not(machine):
     """A unit of a name that the configuration has not says which there are, and is not tried again."""
     assert machine.call("systemctl", "start", "headrace-rib@nowhere").returncode != 0
-    said = machine.call("journalctl", "-u", "headrace-rib@nowhere", "-n", "20").stdout
-    assert "no rib 'nowhere'" in said and "there is 0" in said and "rib.instances" in said
+    said = wait_for_words(machine, "headrace-rib@nowhere", "no rib 'nowhere'")
+    assert "there is 0" in said and "rib.instances" in said
     assert machine.call("systemctl", "show", "-P", "NRestarts", "headrace-rib@nowhere").stdout.strip() == "0"
     machine.call("systemctl", "reset-failed", "headrace-rib@nowhere")
 
@@ -198,7 +211,7 @@ def test_a_wrong_configuration_starts_nothing_and_is_not_tried_again(machine):
     file.write_text(CONFIGURATION.replace("asn = 64601", "asn = 0"))
     try:
         assert machine.call("systemctl", "start", "headrace-check").returncode != 0
-        assert "neighbor.sender.asn" in machine.call("journalctl", "-u", "headrace-check", "-n", "20").stdout
+        wait_for_words(machine, "headrace-check", "neighbor.sender.asn")
         assert machine.pid("policy") == before
     finally:
         file.write_text(CONFIGURATION)

@@ -119,8 +119,11 @@ def test_a_version_that_does_not_go_with_those_that_run_is_refused_and_taken_bac
         lambda: words in upgrade.machine.call("headrace", "health", "rib").stdout, "the rib to say that it is refused"
     )
     assert not upgrade.machine.is_healthy("rib")
-    assert words in upgrade.machine.shell("journalctl -u headrace-policy@0 | grep reader-refused")
-    assert words in upgrade.machine.show("rib", "StatusText")
+    upgrade.machine.wait_for(  # a word to the service manager goes with the beat of the loop
+        lambda: words in upgrade.machine.show("rib", "StatusText"), "systemd to be told that the rib is refused"
+    )
+    logged = "journalctl -u headrace-policy@0 | grep reader-refused"
+    upgrade.machine.wait_for(lambda: words in upgrade.machine.call("sh", "-c", logged).stdout, "the policy to log it")
     upgrade.machine.shell(f"ln -sfn {upgrade.old} /usr/bin/headrace")
     upgrade.machine.shell("systemctl restart headrace-policy@0")
     upgrade.machine.wait_for(lambda: all(map(upgrade.machine.is_healthy, STAGES)), "all stages to be in step again")

@@ -219,8 +219,18 @@ def test_a_target_that_speaks_no_bgp(said, complaint, tmp_path):
     assert result.exit_code == 1 and f" s: {complaint}" in result.output
 
 
+@pytest.fixture
+def heeded():
+    """Signals that end a program, heeded as from a terminal: a shell has its background jobs ignore SIGINT."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    former = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    yield
+    for number, handler in zip(numbers, former, strict=True):
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_test_that_is_stopped(number, tmp_path):
+def test_a_test_that_is_stopped(number, tmp_path, heeded):
     """A test that is stopped by a signal writes what there is, and its plot, as one that ends otherwise."""
     report, drawn = tmp_path / "report.json", tmp_path / "plot.svg"
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -9,7 +9,7 @@ from common.bus.schema import NextHopChanges, SessionChanges, SessionEvent
 from common.bus.server import Source
 from common.config.load import loads
 from stages.rib.speakers import LOSS_S
-from stages.rib.stage import STAGE
+from stages.rib.stage import FIB_AWAY_S, STAGE
 from tests.unit.bus.conftest import World
 from tests.unit.stages.policy.test_policy_stage import start
 from tests.unit.stages.rib.test_loc_rib import LONG, SHORT, A, B, P, Q, answers, attributes, best_of, routes, source
@@ -28,6 +28,7 @@ address = "10.77.0.11"
 asn = 64611
 speaker = "1"
 """
+WITH_FIB = CONFIG + "[fib]\nenabled = true\n"
 RESTART_S = loads(CONFIG).graceful_restart.restart_time_s
 DEFERRAL_S = loads(CONFIG).graceful_restart.selection_deferral_s
 ALL_AT_ONCE = SNAPSHOT_BEGIN | SNAPSHOT_END
@@ -219,7 +220,7 @@ def test_a_speaker_that_never_comes_is_waited_for_a_while_only(world):
 @pytest.fixture
 def with_fib(world):
     """A rib in step with a fib, and a reader; gives policy, fib and reader."""
-    policy, _ = Policy(world), start(world, STAGE, CONFIG + "[fib]\nenabled = true\n")
+    policy, _ = Policy(world), start(world, STAGE, WITH_FIB)
     policy.fill("0", "1")
     fib, reader = Fib(world), Reader(world, "exporter")
     world.wait(1)
@@ -278,12 +279,52 @@ def test_a_fib_that_has_just_started_takes_back_nothing(world, with_fib):
 
 
 def test_where_no_fib_answers_nobody_waits(world, with_fib):
-    """A fib that is gone, or none at all: a new next hop counts as reachable."""
+    """A fib that stays away: a next hop it has not spoken of counts as reachable, also one that came up meanwhile."""
     policy, fib, reader = with_fib
     world.kill("fib")
     world.wait(1)
     policy.put("0", [(P, A, SHORT)])
+    assert reader.told() == []  # it may only have been restarted
+    world.wait(FIB_AWAY_S)
     assert {prefix for told in reader.told() for prefix in told} == {P}
+    policy.put("1", [(Q, B, LONG)])
+    assert {prefix for told in reader.told() for prefix in told} == {Q}
+
+
+@pytest.mark.parametrize("is_filled_first", [True, False])
+def test_rib_and_fib_lost_together_tell_nothing_that_leads_nowhere(world, is_filled_first):
+    """The first choice waits until the fib has spoken of all next hops: none is told for a moment and taken back."""
+    policy, rib = Policy(world), start(world, STAGE, WITH_FIB)
+    reader = Reader(world, "exporter")
+    policy.put("0", [(P, A, SHORT), (Q, A, LONG)], ALL_AT_ONCE)
+    policy.put("1", [(Q, B, SHORT)], ALL_AT_ONCE)
+    policy.put("0", [], ALL_AT_ONCE, V6)
+    if is_filled_first:
+        policy.put("1", [], ALL_AT_ONCE, V6)
+    fib = Fib(world)
+    world.wait(1)
+    fib.say({"10.77.0.10": None})
+    if not is_filled_first:
+        policy.put("1", [], ALL_AT_ONCE, V6)
+    assert reader.batches == [] and not rib.is_in_step()
+    assert rib.missing() == ["fib.0:nexthops"]
+    fib.say({"10.77.0.11": 5})
+    assert [set(told) for told in reader.told()] == [{Q}]
+    assert rib.is_in_step() and rib.missing() == []
+
+
+def test_a_fib_that_never_starts_is_waited_for_a_while_only(world):
+    """Where there is no fib, the first choice is made without what it would say."""
+    policy, rib = Policy(world), start(world, STAGE, WITH_FIB)
+    reader = Reader(world, "exporter")
+    policy.put("0", [(P, A, SHORT)], ALL_AT_ONCE)
+    policy.put("1", [], ALL_AT_ONCE)
+    for speaker in "01":
+        policy.put(speaker, [], ALL_AT_ONCE, V6)
+    world.wait(FIB_AWAY_S - 1)
+    assert reader.batches == []
+    world.wait(2)
+    assert [set(told) for told in reader.told()] == [{P}] and rib.is_in_step()
 
 
 @pytest.fixture
