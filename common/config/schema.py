@@ -322,8 +322,8 @@ class Supervisor:
 
     restart_delay_s: float = key(
         keys.number(0.01, 60),
-        "Pause before a stage that died is started again; doubles each time.",
-        default=0.1,
+        "Pause before a stage that died is started again; doubles each time it fails by itself.",
+        default=0.02,
         unit="s",
     )
     restart_delay_maximum_s: float = key(

@@ -34,6 +34,7 @@ from common.bus.keyring import KeyTrouble
 from common.config.changes import pinned
 from common.config.load import load
 from common.config.schema import Config
+from common.config.schema import Supervisor as SupervisorConfig
 from common.runtime.log import event
 from common.runtime.loop import Timer
 from common.runtime.ports import check_ports
@@ -61,6 +62,7 @@ PR_SET_PDEATHSIG: Final = 1
 START_PATIENCE: Final = 6
 """A stage that has not turned yet may be silent so many times longer: a fib may have a full kernel to read."""
 ASK_TIME_S: Final = 2.0
+KILLED_SOON_S: Final = 1.0
 
 Run = Callable[[str, Config, str, Recorder], int]
 """Runs one stage in this process: (name, config, instance, recorder) -> exit status."""
@@ -324,10 +326,7 @@ class Supervisor:
         if is_wanted:
             child.delay_s, reason = 0.0, f"{reason}, asked to"
         else:
-            if ran_s >= config.restart_reset_s or not child.delay_s:
-                child.delay_s = config.restart_delay_s
-            else:
-                child.delay_s = min(child.delay_s * 2, config.restart_delay_maximum_s)
+            child.delay_s = next_delay_s(child.delay_s, ran_s, is_from_outside(reason), config)
             if child.killed_because or not is_from_outside(reason):
                 reason += self._suspect(child, ran_s)
         child.state = "waiting"
@@ -534,6 +533,16 @@ def flush_output() -> None:
 def is_from_outside(reason: str) -> bool:
     """Tell whether a process was ended by somebody, not by what it did."""
     return reason in ("signal SIGKILL", "signal SIGTERM", "signal SIGINT", "signal SIGHUP")
+
+
+def next_delay_s(former_s: float, ran_s: float, is_killed: bool, config: SupervisorConfig) -> float:
+    """Return the pause before a stage is started again: it grows where the stage itself fails, or cannot even start.
+
+    Who is killed is not to blame, however often; but one that is killed as soon as it runs may find no memory.
+    """
+    if not former_s or ran_s >= (KILLED_SOON_S if is_killed else config.restart_reset_s):
+        return config.restart_delay_s
+    return min(former_s * 2, config.restart_delay_maximum_s)
 
 
 def _has_exited(pid: int) -> bool:

@@ -15,7 +15,14 @@ import pytest
 
 from common.bus.control import ask
 from common.config.load import loads
-from common.runtime.supervisor import AlreadyRunning, describe_exit, lock_pid_file, planned, release_pid_file
+from common.runtime.supervisor import (
+    AlreadyRunning,
+    describe_exit,
+    lock_pid_file,
+    next_delay_s,
+    planned,
+    release_pid_file,
+)
 
 DEADLINE_S = 30
 
@@ -116,6 +123,22 @@ def test_a_stage_that_dies_is_started_again_and_the_reason_is_kept(run_dir, supe
     wait_for(lambda: (new := stages(run_dir)["speaker"])["restarts"] == 1 and new["state"] == "running")
     told = next(line for line in supervisor.stderr if "asked to" in line)
     assert told.split()[1:4] == ["INFO", "supervisor.0", "stage-ended"]  # no error: somebody wanted it
+
+
+def test_the_pause_grows_only_where_a_stage_fails():
+    """One that fails again and again waits ever longer; one that is killed, however often, does not."""
+    config = loads("[router]\nasn = 65000\nrouter_id = '10.0.0.1'\n").supervisor
+    first, longest, reset_s = config.restart_delay_s, config.restart_delay_maximum_s, config.restart_reset_s
+
+    def pauses(ran_s: float, is_killed: bool) -> list[float]:
+        found = [0.0]
+        for _ in range(12):
+            found.append(next_delay_s(found[-1], ran_s, is_killed, config))
+        return found[1:]
+
+    assert pauses(5, is_killed=True) == pauses(reset_s, is_killed=False) == [first] * 12
+    for failing in (pauses(5, is_killed=False), pauses(0.1, is_killed=True)):
+        assert failing[:3] == [first, 2 * first, 4 * first] and failing[-1] == longest
 
 
 def test_a_stage_that_hangs_is_killed_and_started_again(run_dir, supervisor):
