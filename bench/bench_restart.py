@@ -112,7 +112,7 @@ class Stages:
     def is_in_step(self, name: str) -> bool:
         stage, _, instance = name.partition(".")
         try:
-            return ask(self.run_dir, stage, instance or "0", timeout_s=2)["state"] == "in step"
+            return ask(self.run_dir, stage, instance or "0", "health", timeout_s=2)["state"] == "in step"
         except (ControlError, TimeoutError):
             return False
 

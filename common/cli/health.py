@@ -26,12 +26,12 @@ def health(run_dir, file, stage: str, instance: str, alive: bool) -> None:
     """Ask STAGE how it is. Exit status 0 when it is in step, 1 when it is not or does not answer."""
     if stage not in STAGES:
         raise click.BadParameter(f"no stage {stage!r:.60}; there are {', '.join(STAGES)}", param_hint="STAGE")
-    answer = find_router(run_dir, file).ask_or_error(stage, "status", instance)
+    answer = find_router(run_dir, file).ask_or_error(stage, "health", instance)
     if isinstance(answer, str):
         click.echo(answer, err=True)
         sys.exit(1)
     missing = f", waits for {' '.join(answer['missing'])}" if answer["missing"] else ""
     click.echo(f"{stage}.{instance}: {answer['state']}{missing}")
-    for reason in answer.get("refused", ()):
+    for reason in answer["refused"]:
         click.echo(f"refused: {reason}")
     sys.exit(0 if alive or answer["state"] == "in step" else 1)

@@ -173,6 +173,7 @@ class Skeleton:
         context.bus.control(
             {
                 "status": lambda question: self.status(),
+                "health": lambda question: self.health(),
                 "metrics": lambda question: {"text": context.metrics.text()},
                 "schema": lambda question: {"fingerprint": FINGERPRINT, "kinds": description(), "version": VERSION},
                 "memory": lambda question: {"octets": memory_octets(os.getpid())},
@@ -293,17 +294,23 @@ class Skeleton:
         reasons = (follower.refused for follower in self.context.bus.followers() if follower.refused)
         return list(dict.fromkeys(reasons))
 
+    def health(self) -> dict[str, Any]:
+        """Return how far the stage is: what probes ask for, who ask often."""
+        self._look()
+        return {
+            "state": self.state,
+            "state_since_s": round(self.context.clock.monotonic() - self._state_since, 3),
+            "missing": self._missing(),
+            "refused": self._refusals(),
+        }
+
     def status(self) -> dict[str, Any]:
         """Return the stage's own status and what the skeleton knows."""
         context = self.context
-        self._look()
         return {
             **self.stage.status(),
-            "state": self.state,
-            "state_since_s": round(context.clock.monotonic() - self._state_since, 3),
-            "missing": self._missing(),
+            **self.health(),
             "owns": self.stage.owns(),
-            "refused": self._refusals(),
             "version": VERSION,
             "stage": self.stage.name,
             "instance": self.stage.instance,

@@ -145,9 +145,8 @@ class Feed:
         self.on_snapshot()
 
     def _end_snapshot(self) -> None:
-        kept = self._numbers(self.unconfirmed)
-        swept = np.setdiff1d(self.loc_rib.sources.of_speaker(self.speaker), kept)
-        self._sweep("", swept, then=self._complete)
+        sources = self.loc_rib.sources
+        self._sweep("", sources.of_speaker(self.speaker, but=self.unconfirmed), then=self._complete)
 
     def _forget_sessions(self) -> None:
         for known in (self.sessions, self.graceful, self.awaited, self.unconfirmed):

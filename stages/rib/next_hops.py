@@ -53,10 +53,12 @@ class NextHops:
         hi, lo, octets = facts.next_hops(ways)
         before = facts.metric[ways]
         rows = self._table.find(hi, lo, octets * np.uint8(8))
-        waiting = self._waiting.get(facts, _NOBODY)
-        is_new = np.isin(ways, waiting) | are_new
+        waiting = np.zeros(facts.way_limit, bool)
+        waiting[self._waiting.get(facts, _NOBODY)] = True
+        is_new = waiting[ways] | are_new
         is_waiting = is_new & (rows == 0) & self.is_answered & is_asked_about(hi, lo, octets)
-        self._waiting[facts] = np.concatenate([np.setdiff1d(waiting, ways), ways[is_waiting]])
+        waiting[ways] = is_waiting
+        self._waiting[facts] = np.flatnonzero(waiting)
         unsaid = np.where(is_new, np.where(is_waiting, np.uint32(UNREACHABLE), np.uint32(0)), before)
         metric = np.where(rows != 0, self._metric[rows], unsaid)
         facts.metric[ways] = metric

@@ -50,9 +50,10 @@ class Sources:
         self._last, self._last_numbers = (speaker, sources), numbers
         return numbers, np.array(renewed, np.uint32)
 
-    def of_speaker(self, speaker: str) -> np.ndarray:
-        """Return the numbers of all sources of one speaker (uint32)."""
-        return np.array(self._by_speaker.get(speaker, ()), np.uint32)
+    def of_speaker(self, speaker: str, but: Collection[str] = ()) -> np.ndarray:
+        """Return the numbers of all sources of one speaker (uint32), without those of the neighbors `but`."""
+        numbers = self._by_speaker.get(speaker, ())
+        return np.array([number for number in numbers if self._meta[number]["name"] not in but], np.uint32)
 
     def of_neighbors(self, speaker: str, names: Collection[str]) -> np.ndarray:
         """Return the numbers of those sources of a speaker that are these neighbors' (uint32)."""

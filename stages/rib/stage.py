@@ -187,8 +187,12 @@ class Rib(Stage):
 
     def _open_when_complete(self) -> None:
         """Choose when all is known that the choice depends on: the routes, and what becomes of their next hops."""
-        has_all = all(feed.is_complete for feed in self.feeds) and not self.next_hops.n_waiting
-        if has_all and not self._is_opening:
+        if self._is_opening or not all(feed.is_complete for feed in self.feeds):
+            return
+        if self.next_hops.n_waiting:
+            for table in self.loc_ribs.values():
+                table.update_metrics()  # those that no route has any more wait no longer
+        if not self.next_hops.n_waiting:
             self._decide_all()
 
     def _on_fill_limit(self) -> None:

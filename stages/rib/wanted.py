@@ -44,12 +44,12 @@ class WantedNextHops(Source):
         parts = [facts.next_hops(np.arange(1, facts.way_limit, dtype=np.uint32)) for facts in self._facts]
         hi, lo, length = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         chosen = np.flatnonzero(is_asked_about(hi, lo, length))
-        distinct = np.unique(np.stack([hi[chosen], lo[chosen], length[chosen].astype(np.uint64)], axis=1), axis=0)
-        n = len(distinct)
+        hops = sorted(set(zip(hi[chosen].tolist(), lo[chosen].tolist(), length[chosen].tolist(), strict=True)))
+        n = len(hops)
         return {
-            "hi": distinct[:, 0].copy(),
-            "lo": distinct[:, 1].copy(),
-            "length": distinct[:, 2].astype(np.uint8),
+            "hi": np.array([hop[0] for hop in hops], np.uint64),
+            "lo": np.array([hop[1] for hop in hops], np.uint64),
+            "length": np.array([hop[2] for hop in hops], np.uint8),
             "reachable": np.zeros(n, np.uint8),
             "metric": np.zeros(n, np.uint32),
         }
