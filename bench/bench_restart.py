@@ -164,17 +164,15 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         missing = list(self.before)
+        pids = self.before
         while not self.is_over.wait(0.02):
-            pids = self.stages.pids()
+            # Each look takes the time of those that are asked: the supervisor only until all are back, one stage a look.
+            if not self._are_back(pids):
+                pids = self.stages.pids()
             for name, pid in pids.items():
                 if name not in self.victims or pid != self.before[name]:
                     self.peaks[name] = max(self.peaks[name], resident_octets(pid))
-            if (
-                self.in_step_s is None
-                and self.is_due.is_set()
-                and all(pids[name] not in (0, self.before[name]) for name in self.victims)
-            ):
-                # One stage a look: the question takes the time of those that are asked.
+            if self.in_step_s is None and self.is_due.is_set() and self._are_back(pids):
                 while missing and self.stages.is_in_step(missing[-1]):
                     missing.pop()
                 if not missing:
@@ -182,6 +180,9 @@ class Watch(threading.Thread):
                     missing = [name for name in self.before if not self.stages.is_in_step(name)]
                 if not missing:
                     self.in_step_s = time.monotonic() - self.killed_at
+
+    def _are_back(self, pids: dict[str, int]) -> bool:
+        return all(pids[name] not in (0, self.before[name]) for name in self.victims)
 
     def cpu_by_stage(self) -> dict[str, float]:
         """Return the CPU time each stage has used since its loss, seconds."""
