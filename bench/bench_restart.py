@@ -34,7 +34,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import topology  # noqa: E402
-from bench.routers import Headrace, Peer, senders_and_listener  # noqa: E402
+from bench.routers import Headrace, Peer, cpu_s, senders_and_listener  # noqa: E402
 from common.bus.question import ControlError, ask  # noqa: E402
 from stages.feed import wire  # noqa: E402
 from stages.feed.load import Load, Player  # noqa: E402
@@ -50,7 +50,6 @@ RESTART_TIME_S = 120
 RETRY_S = 0.02
 QUIET_S = 1.0
 OTHER, OTHER_ADDRESS = "west", "10.77.0.21"  # the speaker that is not lost, and its neighbor
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_OCTETS = os.sysconf("SC_PAGE_SIZE")
 ROUTE_GROUPS = 0x40 | 0x400  # RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_ROUTE
 SO_RCVBUFFORCE = 33
@@ -123,15 +122,6 @@ def resident_octets(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_OCTETS
     except OSError:
         return 0
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU time a process has used, 0 if it has gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 class Watch(threading.Thread):

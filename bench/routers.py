@@ -14,8 +14,16 @@ from typing import ClassVar
 
 from bench import topology
 
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-ASN = 65000
+ASN = 64510  # for documentation (RFC 5398), so no path of a real table should have it
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time a process has used, user and system, with threads that have ended; 0 if it has gone."""
+    try:
+        # The clock of another process (clock_getcpuclockid(3)): in nanoseconds, where /proc counts in ticks of 10 ms.
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +127,7 @@ class Router:
 
     def cpu_s(self) -> float:
         """CPU time used so far by all processes, user and system, seconds."""
-        total = 0
-        for pid in self.pids():
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            total += int(fields[11]) + int(fields[12])
-        return total / CLOCK_TICKS
+        return sum(map(cpu_s, self.pids()))
 
     def pss_octets(self) -> dict[str, int]:
         """Proportional set size of each process, octets, by `pid name`."""
