@@ -51,6 +51,9 @@ PROBE_AFTER_S = (0.0, 0.05, 1.0)
 SHORTAGE_S = 1.0
 """How long an endpoint is closed before it is looked whether there are descriptors again."""
 MAX_PATH_OCTETS = 107
+FIRST_CALL_MS, LAST_CALL_MS, LAST_CALL_TCP_MS = 10, 100, 500
+"""How long after a call that failed the next comes: twice as long each time, up to this. A stage that has been restarted
+is waited for by all others, and to call on the same machine costs next to nothing."""
 
 # Over tcp. A connection that is silent although it is asked is taken for cut.
 HEARTBEAT_MS = 2000
@@ -423,8 +426,8 @@ class ZmqConnectPort:
         self._socket.set(zmq.MAXMSGSIZE, MAX_BATCH_OCTETS)
         # Requests go out over a connection that stands or not at all; everything is asked anew when one stands.
         self._socket.set(zmq.IMMEDIATE, 1)
-        self._socket.set(zmq.RECONNECT_IVL, 10)
-        self._socket.set(zmq.RECONNECT_IVL_MAX, 500)
+        self._socket.set(zmq.RECONNECT_IVL, FIRST_CALL_MS)
+        self._socket.set(zmq.RECONNECT_IVL_MAX, LAST_CALL_TCP_MS if endpoint.startswith("tcp://") else LAST_CALL_MS)
         server = keyring.servers.get(endpoint)
         if endpoint.startswith("tcp://"):
             prepare_tcp(self._socket)

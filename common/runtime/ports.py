@@ -129,8 +129,16 @@ def _holders(number: int) -> Iterator[tuple[int, str]]:
     inodes = {f"socket:[{inode}]" for inode in _listening_inodes(number)}
     for process in Path("/proc").glob("[0-9]*") if inodes else ():
         with contextlib.suppress(OSError):
-            if any(os.readlink(each) in inodes for each in (process / "fd").iterdir()):
+            if any(_link_of(each) in inodes for each in (process / "fd").iterdir()):
                 yield int(process.name), (process / "comm").read_text().strip()
+
+
+def _link_of(descriptor: Path) -> str:
+    """Return what a descriptor of a process is of; "" for one that is closed by now, as that of the listing itself."""
+    try:
+        return os.readlink(descriptor)
+    except OSError:
+        return ""
 
 
 def _listening_inodes(number: int) -> Iterator[str]:

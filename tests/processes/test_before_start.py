@@ -95,6 +95,16 @@ def test_a_port_that_is_taken(machine, place, command):
     assert "Traceback" not in result.output and machine.is_untouched()
 
 
+def test_who_has_a_port_is_found_whatever_else_that_process_closes(machine):
+    """A descriptor that is gone when it is looked at, such as that of the list itself, hides no other."""
+    lower = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+    with taken("127.0.0.1", machine.ports["bgp"]):
+        for descriptor in lower:  # the list of this process's descriptors takes the number of one
+            os.close(descriptor)
+        result = machine.call("run")
+    assert f"process {os.getpid()} (" in result.output, result.output
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])
 def test_a_port_taken_at_one_address_is_not_free_at_all(machine, address):
     """Without router.listen the port is wanted at all addresses of both families."""
