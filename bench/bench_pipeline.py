@@ -184,7 +184,18 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--exporters", default=1, help="and so many exporters; prints what sharing out costs.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
 def main(
-    rounds, neighbors, size, mrt, prefixes, routers, with_kernel, probes, rib_shards, policy_workers, exporters, json_path
+    rounds,
+    neighbors,
+    size,
+    mrt,
+    prefixes,
+    routers,
+    with_kernel,
+    probes,
+    rib_shards,
+    policy_workers,
+    exporters,
+    json_path,
 ):
     """Measure the pipeline beside BIRD; needs root (network namespaces)."""
     if os.geteuid() != 0:

@@ -156,7 +156,7 @@ class Watch(threading.Thread):
         missing = list(self.before)
         pids = self.before
         while not self.is_over.wait(0.02):
-            # Each look takes the time of those that are asked: the supervisor only until all are back, one stage a look.
+            # A look takes the time of those it asks: the supervisor only until all are back, one stage a look.
             if not self._are_back(pids):
                 pids = self.stages.pids()
             for name, pid in pids.items():
