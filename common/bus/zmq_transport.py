@@ -52,8 +52,9 @@ SHORTAGE_S = 1.0
 """How long an endpoint is closed before it is looked whether there are descriptors again."""
 MAX_PATH_OCTETS = 107
 FIRST_CALL_MS, LAST_CALL_MS, LAST_CALL_TCP_MS = 10, 100, 500
-"""How long after a call that failed the next comes: twice as long each time, up to this. All others wait for a stage that
-has been restarted, and to call on the same machine costs next to nothing."""
+"""How long after a call that failed the next one comes: twice as long each time, up to this.
+
+All others wait for a stage that has been restarted, and on the same machine a call costs next to nothing."""
 
 # Over tcp. A connection that is silent although it is asked is taken for cut.
 HEARTBEAT_MS = 2000
