@@ -1,9 +1,8 @@
 """Which share a prefix belongs to, where ribs share out the prefixes.
 
 Owns the hash. It is part of what stages agree on, so it has no seed: a speaker, a rib that was started again and a fib
-come to the same share. Only the upper bits of a prefix count, a /16 or a /32 (IPv6): neighboring prefixes are often of
-one origin, so they stay together, and the attribute set they share is handled in one place. Of a real table a set is in
-1.5 of four shares then, and the shares are alike to some percent.
+come to the same share. Only the upper bits of a prefix count: neighboring prefixes are often of one origin, so they
+stay together, and the attribute set they share is handled in one place.
 """
 
 import cython
@@ -16,8 +15,8 @@ NONE = cython.declare(cython.uint, 0xFFFFFFFF)
 FACTOR_0 = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
 FACTOR_1 = cython.declare(cython.ulonglong, 0xD6E8FEB86659FD93)
 MASK64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-BITS_NARROW = cython.declare(cython.int, 16)
-BITS_WIDE = cython.declare(cython.int, 32)
+BITS_NARROW = cython.declare(cython.int, 20)
+BITS_WIDE = cython.declare(cython.int, 40)
 
 
 @cython.cfunc

@@ -15,7 +15,7 @@ NONE = 0xFFFFFFFF
 
 def share_of(hi: int, is_wide: bool, count: int) -> int:
     """Return the share of a prefix, slowly."""
-    word = hi >> (64 - (32 if is_wide else 16))
+    word = hi >> (64 - (40 if is_wide else 20))
     for factor in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93):
         word = word * factor & MASK64
         word ^= word >> 32
